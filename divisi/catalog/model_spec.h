@@ -1,0 +1,76 @@
+// What a model is, read from its Hugging Face config.json: shapes and the choices that change
+// arithmetic. No weights. Planner, simulator and server all take a model as this.
+//
+// Families: Qwen3 dense (per-head q/k norms), Qwen2 and 2.5 (q/k/v biases), Llama 3 (scaled rotary).
+// A new family is a new set of values here, not a new class.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "divisi/core/json.h"
+#include "divisi/core/units.h"
+
+namespace divisi {
+
+// How a number is stored.
+enum class DataType { kBf16, kF16, kF32 };
+int64_t ElementBytes(DataType type);
+// "bfloat16", "float16", "float32": the names that config.json uses.
+const char* DataTypeName(DataType type);
+
+// How rotary frequencies are changed for contexts beyond the trained one.
+struct RopeScaling {
+  enum class Kind { kNone, kLinear, kLlama3, kYarn };
+  Kind kind = Kind::kNone;
+  double factor = 1;
+  double original_max_positions = 0;  // kLlama3, kYarn
+  double low_freq_factor = 1;         // kLlama3
+  double high_freq_factor = 4;        // kLlama3
+  double beta_fast = 32;              // kYarn
+  double beta_slow = 1;               // kYarn
+  bool truncate = true;               // kYarn
+  std::optional<double> attention_factor;
+  double mscale = 0;                  // kYarn; 0 where the config names none
+  double mscale_all_dim = 0;          // kYarn
+};
+
+struct ModelSpec {
+  std::string family;        // config.json's model_type: "qwen3", "qwen2", "llama"
+  std::string architecture;  // architectures[0]
+  int layers = 0;
+  int hidden = 0;        // H
+  int heads = 0;         // query heads
+  int kv_heads = 0;      // divides heads
+  int head_dim = 0;      // Dh; need not be hidden / heads
+  int intermediate = 0;  // F, the MLP's width
+  int vocab = 0;         // V, rows of the embedding
+  int max_positions = 0;
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
+  RopeScaling rope_scaling;
+  bool tie_embeddings = false;  // lm_head is the embedding
+  bool qkv_bias = false;        // q, k and v projections add a bias (Qwen2)
+  bool output_bias = false;     // o_proj adds a bias (Llama with attention_bias)
+  bool mlp_bias = false;        // gate, up and down add a bias (Llama with mlp_bias)
+  bool qk_norm = false;         // q and k are RMS-normalised per head before rotary (Qwen3)
+  DataType stored_type = DataType::kBf16;  // torch_dtype / dtype
+  std::vector<int> eos_token_ids;
+  std::optional<int> bos_token_id;
+
+  // Weights in total: embeddings, layers, norms; the tied head counts once.
+  int64_t Parameters() const;
+  // K and V of one token over all layers, both together.
+  Bytes KvBytesPerToken(DataType kv_type) const;
+};
+
+// Reads a config.json.
+// Errors: kInvalidArgument for a missing, mistyped, absurd or contradictory field, which the message
+// names; kUnimplemented for a family, an activation or a feature (sliding window in use, quantised
+// weights, unknown rope type) that Divisi lacks, naming what it has.
+Result<ModelSpec> ParseModelSpec(const Json& config);
+
+}  // namespace divisi

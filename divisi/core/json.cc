@@ -1,0 +1,218 @@
+#include "divisi/core/json.h"
+
+#include <simdjson.h>
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace divisi {
+namespace {
+
+Json FromElement(const simdjson::dom::element& element) {
+  using simdjson::dom::element_type;
+  switch (element.type()) {
+    case element_type::NULL_VALUE: return {};
+    case element_type::BOOL: return bool(element);
+    case element_type::INT64: return int64_t(element);
+    case element_type::UINT64: return uint64_t(element);
+    case element_type::DOUBLE: return double(element);
+    case element_type::STRING: return std::string_view(element);
+    case element_type::ARRAY: {
+      const simdjson::dom::array source(element);
+      Json::Array array;
+      array.reserve(source.size());
+      for (const auto child : source) array.push_back(FromElement(child));
+      return array;
+    }
+    case element_type::OBJECT: {
+      const simdjson::dom::object source(element);
+      Json::Object object;
+      object.reserve(source.size());
+      for (const auto field : source) object.emplace_back(field.key, FromElement(field.value));
+      return object;
+    }
+  }
+  return {};
+}
+
+// Length of the well-formed UTF-8 sequence at text[i], or 0.
+size_t SequenceLength(std::string_view text, size_t i) {
+  const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
+  const unsigned char lead = byte(i);
+  if (lead < 0x80) return 1;
+  size_t length = 0;
+  unsigned char low = 0x80, high = 0xBF;  // Bounds of the second byte (Unicode 15, table 3-7).
+  if (lead >= 0xC2 && lead <= 0xDF) {
+    length = 2;
+  } else if ((lead & 0xF0) == 0xE0) {
+    length = 3;
+    if (lead == 0xE0) low = 0xA0;
+    if (lead == 0xED) high = 0x9F;
+  } else if (lead >= 0xF0 && lead <= 0xF4) {
+    length = 4;
+    if (lead == 0xF0) low = 0x90;
+    if (lead == 0xF4) high = 0x8F;
+  }
+  if (length == 0 || i + length > text.size()) return 0;
+  if (byte(i + 1) < low || byte(i + 1) > high) return 0;
+  for (size_t k = 2; k < length; ++k) {
+    if ((byte(i + k) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+void WriteString(std::string_view text, std::string& out) {
+  out += '"';
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text[i++];
+    } else if (c < 0x20) {
+      constexpr std::string_view kShort = "btnvfr";  // 8..13; \v is not JSON's.
+      if (c >= 8 && c <= 13 && c != 11) {
+        out += '\\';
+        out += kShort[c - 8];
+      } else {
+        out += Format("\\u{:04x}", c);
+      }
+      ++i;
+    } else if (const size_t length = SequenceLength(text, i); length > 0) {
+      out.append(text, i, length);
+      i += length;
+    } else {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  out += '"';
+}
+
+void WriteDouble(double value, std::string& out) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  const std::string_view text(buffer, static_cast<size_t>(end - buffer));
+  out += text;
+  // A whole double stays a double when read back.
+  if (text.find_first_of(".e") == std::string_view::npos) out += ".0";
+}
+
+void NewLine(int indent, int depth, std::string& out) {
+  if (indent < 0) return;
+  out += '\n';
+  out.append(static_cast<size_t>(indent) * static_cast<size_t>(depth), ' ');
+}
+
+void Write(const Json& value, int indent, int depth, std::string& out) {
+  if (value.is_null()) {
+    out += "null";
+  } else if (value.is_bool()) {
+    out += value.as_bool() ? "true" : "false";
+  } else if (value.is_int()) {
+    out += Format("{}", value.as_int());
+  } else if (value.is_number()) {
+    WriteDouble(value.as_double(), out);
+  } else if (value.is_string()) {
+    WriteString(value.as_string(), out);
+  } else if (value.is_array()) {
+    out += '[';
+    bool first = true;
+    for (const Json& child : value.as_array()) {
+      if (!first) out += ',';
+      first = false;
+      NewLine(indent, depth + 1, out);
+      Write(child, indent, depth + 1, out);
+    }
+    if (!first) NewLine(indent, depth, out);
+    out += ']';
+  } else {
+    out += '{';
+    bool first = true;
+    for (const auto& [key, child] : value.as_object()) {
+      if (!first) out += ',';
+      first = false;
+      NewLine(indent, depth + 1, out);
+      WriteString(key, out);
+      out += indent < 0 ? ":" : ": ";
+      Write(child, indent, depth + 1, out);
+    }
+    if (!first) NewLine(indent, depth, out);
+    out += '}';
+  }
+}
+
+}  // namespace
+
+Json::Json(uint64_t value) {
+  if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    value_ = static_cast<int64_t>(value);
+  } else {
+    value_ = static_cast<double>(value);
+  }
+}
+
+Result<Json> Json::Parse(std::string_view text) {
+  simdjson::dom::parser parser;
+  if (parser.allocate(std::max<size_t>(text.size(), 1), kMaxDepth) != simdjson::SUCCESS) {
+    return Error{Code::kResourceExhausted, Format("no memory to parse {} bytes of JSON", text.size())};
+  }
+  simdjson::dom::element root;
+  // simdjson pads by copying, since the text may end at the end of its memory.
+  const auto status = parser.parse(text.data(), text.size()).get(root);
+  if (status != simdjson::SUCCESS) {
+    return Error{Code::kInvalidArgument,
+                 Format("not valid JSON: {}", simdjson::error_message(status))};
+  }
+  return FromElement(root);
+}
+
+const char* Json::TypeName() const {
+  constexpr const char* kNames[] = {"null",   "boolean", "integer", "number",
+                                    "string", "array",   "object"};
+  return kNames[value_.index()];
+}
+
+double Json::as_double() const {
+  return is_int() ? static_cast<double>(as_int()) : std::get<double>(value_);
+}
+
+const Json* Json::Find(std::string_view key) const {
+  if (!is_object()) return nullptr;
+  const Object& object = as_object();
+  for (size_t i = object.size(); i-- > 0;) {
+    if (object[i].first == key) return &object[i].second;
+  }
+  return nullptr;
+}
+
+Json& Json::Set(std::string_view key, Json value) {
+  if (is_null()) value_ = Object{};
+  CHECK(is_object(), "Set of a member of a {}", TypeName());
+  for (auto& [name, old] : as_object()) {
+    if (name == key) {
+      old = std::move(value);
+      return old;
+    }
+  }
+  as_object().emplace_back(std::string(key), std::move(value));
+  return as_object().back().second;
+}
+
+void Json::Append(Json value) {
+  if (is_null()) value_ = Array{};
+  CHECK(is_array(), "Append to a {}", TypeName());
+  as_array().push_back(std::move(value));
+}
+
+std::string Json::Dump(int indent) const {
+  std::string out;
+  Write(*this, indent, 0, out);
+  return out;
+}
+
+}  // namespace divisi

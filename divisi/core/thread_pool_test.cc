@@ -1,0 +1,42 @@
+#include "divisi/core/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace divisi {
+namespace {
+
+TEST(ThreadPoolTest, RunsEachTaskOnce) {
+  for (int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (int64_t tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<int> counts(static_cast<size_t>(tasks));
+      pool.Run(tasks, [&](int64_t task, int thread) {
+        ASSERT_LT(thread, threads);
+        ++counts[static_cast<size_t>(task)];
+      });
+      EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), tasks);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, ManyShortRunsInARow) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> sum = 0;
+  for (int i = 0; i < 20000; ++i) pool.Run(4, [&](int64_t task, int) { sum += task; });
+  EXPECT_EQ(sum.load(), 20000 * 6);
+}
+
+TEST(ThreadPoolTest, WakesAfterSleep) {
+  ThreadPool pool(2);
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::atomic<int> done = 0;
+    pool.Run(8, [&](int64_t, int) { ++done; });
+    EXPECT_EQ(done.load(), 8);
+  }
+}
+
+}  // namespace
+}  // namespace divisi
