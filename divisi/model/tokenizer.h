@@ -11,11 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "divisi/core/ids.h"
 #include "divisi/core/result.h"
 
 namespace divisi {
 
-using TokenId = int32_t;
+
 
 class Tokenizer {
  public:

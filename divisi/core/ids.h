@@ -1,0 +1,16 @@
+// Names of things that several libraries speak about.
+#pragma once
+
+#include <cstdint>
+
+namespace divisi {
+
+using TokenId = int32_t;     // An entry of the model's vocabulary.
+using BlockId = int32_t;     // A page of KV in one worker's pool: 0 .. pages - 1.
+using RequestId = uint64_t;  // Unique within a process's life; never reused.
+
+// Tokens of one KV page. Also the lanes of one 512-bit vector of f32, which the attention kernel
+// relies on (docs/numerics.md).
+inline constexpr int kBlockTokens = 16;
+
+}  // namespace divisi

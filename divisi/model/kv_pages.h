@@ -1,0 +1,59 @@
+// The memory behind KV pages: one contiguous object per page, holding all layers of kBlockTokens
+// tokens, so that a page is one write to the network or to a file.
+//
+// Inside a page, per layer, per kv head: K then V, laid out for the attention kernel
+// (docs/numerics.md):
+//   bf16:  K [Dh/2][16 tokens][2]   pairs of channels of one token are neighbours
+//          V [8][Dh][2]             pairs of tokens of one channel are neighbours
+//   f32:   K [Dh][16 tokens],  V [16 tokens][Dh]
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "divisi/catalog/model_spec.h"
+#include "divisi/core/ids.h"
+
+namespace divisi {
+
+// What activations and KV are rounded to; sums are f32 in both.
+enum class ComputeType { kBf16, kF32 };
+
+struct KvLayout {
+  int layers = 0;
+  int kv_heads = 0;
+  int head_dim = 0;  // Even.
+  ComputeType type = ComputeType::kBf16;
+
+  int64_t ElementSize() const { return type == ComputeType::kBf16 ? 2 : 4; }
+  int64_t HeadBytes() const { return 2 * ElementSize() * kBlockTokens * head_dim; }  // K and V
+  int64_t LayerBytes() const { return HeadBytes() * kv_heads; }
+  int64_t PageBytes() const { return LayerBytes() * layers; }
+};
+
+class KvPages {
+ public:
+  // Reserves address space for `pages` zeroed pages; memory is taken as they are first written.
+  // Errors: kResourceExhausted when the system refuses.
+  static Result<KvPages> Create(const KvLayout& layout, int64_t pages);
+  KvPages(KvPages&& other) noexcept;
+  KvPages& operator=(KvPages&& other) noexcept;
+  ~KvPages();
+
+  const KvLayout& layout() const { return layout_; }
+  int64_t pages() const { return pages_; }
+  // K of (page, layer, head); V follows HeadBytes() / 2 later.
+  std::byte* Head(BlockId page, int layer, int head) const {
+    return data_ + page * layout_.PageBytes() + layer * layout_.LayerBytes() +
+           head * layout_.HeadBytes();
+  }
+
+ private:
+  KvPages(const KvLayout& layout, int64_t pages, std::byte* data)
+      : layout_(layout), pages_(pages), data_(data) {}
+  KvLayout layout_;
+  int64_t pages_ = 0;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace divisi
