@@ -1,0 +1,17 @@
+// The commands of the one binary. Each lives in a file of its own and adds itself to the command
+// line; CLI11 may be included by files of this directory only.
+#pragma once
+
+#include "divisi/core/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace divisi {
+
+// Prints "divisi: <message>" to standard error and leaves the running command with exit status 1,
+// or 2 where the error is of the user's input. Only for use inside a command's callback.
+[[noreturn]] void FailCommand(const Error& error);
+
+}  // namespace divisi

@@ -1,0 +1,18 @@
+// divisi: one binary, one subcommand per job. A request's path through the code starts at
+// serve_command.cc.
+#include <CLI/CLI.hpp>
+
+#include "divisi/cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Divisi runs large language models on one machine or many, and shows why it placed the work\n"
+      "where it did. Start with: divisi serve --model DIR");
+  app.name("divisi");
+  app.set_version_flag("--version", DIVISI_VERSION);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::help);
+
+  CLI11_PARSE(app, argc, argv);
+  return 0;
+}
