@@ -1,6 +1,7 @@
 #include "divisi/core/units.h"
 
 #include <array>
+#include <charconv>
 #include <cmath>
 
 #include "divisi/core/format.h"
@@ -23,6 +24,39 @@ std::string HumanSeconds(Seconds seconds) {
   if (std::abs(value) >= 1 || value == 0) return Format("{:.3g} s", value);
   if (std::abs(value) >= 1e-3) return Format("{:.3g} ms", value * 1e3);
   return Format("{:.3g} us", value * 1e6);
+}
+
+namespace {
+
+struct Unit {
+  std::string_view name;  // Lower case.
+  double bytes;
+};
+constexpr Unit kUnits[] = {
+    {"", 1},          {"b", 1},
+    {"kb", 1e3},      {"mb", 1e6},      {"gb", 1e9},      {"tb", 1e12},
+    {"kib", 0x1p10},  {"mib", 0x1p20},  {"gib", 0x1p30},  {"tib", 0x1p40},
+};
+
+}  // namespace
+
+Result<Bytes> ParseBytes(std::string_view text) {
+  const Error bad{Code::kInvalidArgument,
+                  Format("'{}' is not an amount of memory; write for example 4GiB or 512 MB", text)};
+  double number = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (status != std::errc() || !(number >= 0)) return bad;
+  std::string unit;
+  for (const char c : text.substr(static_cast<size_t>(end - text.data()))) {
+    if (c != ' ') unit += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  }
+  for (const Unit& known : kUnits) {
+    if (unit != known.name) continue;
+    const double bytes = number * known.bytes;
+    if (bytes >= 0x1p62) return bad;
+    return Bytes(static_cast<int64_t>(bytes));
+  }
+  return bad;
 }
 
 }  // namespace divisi

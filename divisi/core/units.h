@@ -5,6 +5,9 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "divisi/core/result.h"
 
 namespace divisi {
 
@@ -44,5 +47,10 @@ using Tokens = Quantity<struct TokensTag, int64_t>;
 std::string HumanBytes(Bytes bytes);
 // "12.3 ms", "4.56 s".
 std::string HumanSeconds(Seconds seconds);
+
+// Reads "1.125 GiB", "512MB", "4096": a number that is not negative and a unit, B where none is
+// given; decimal (kB, MB, GB, TB) and binary (KiB, MiB, GiB, TiB) prefixes in any case.
+// Errors: kInvalidArgument, with the text and an example.
+Result<Bytes> ParseBytes(std::string_view text);
 
 }  // namespace divisi
