@@ -1,8 +1,8 @@
 // What a model is, read from its Hugging Face config.json: shapes and the choices that change
 // arithmetic. No weights. Planner, simulator and server all take a model as this.
 //
-// Families: Qwen3 dense (per-head q/k norms), Qwen2 and 2.5 (q/k/v biases), Llama 3 (scaled rotary).
-// A new family is a new set of values here, not a new class.
+// Families: Qwen3 dense (per-head q/k norms), Qwen2 and 2.5 (q/k/v biases), Llama 3 (scaled
+// rotary). A new family is a new set of values here, not a new class.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct RopeScaling {
   double beta_slow = 1;               // kYarn
   bool truncate = true;               // kYarn
   std::optional<double> attention_factor;
-  double mscale = 0;                  // kYarn; 0 where the config names none
-  double mscale_all_dim = 0;          // kYarn
+  double mscale = 0;          // kYarn; 0 where the config names none
+  double mscale_all_dim = 0;  // kYarn
 };
 
 struct ModelSpec {
@@ -68,9 +68,9 @@ struct ModelSpec {
 };
 
 // Reads a config.json.
-// Errors: kInvalidArgument for a missing, mistyped, absurd or contradictory field, which the message
-// names; kUnimplemented for a family, an activation or a feature (sliding window in use, quantised
-// weights, unknown rope type) that Divisi lacks, naming what it has.
+// Errors: kInvalidArgument for a missing, mistyped, absurd or contradictory field, which the
+// message names; kUnimplemented for a family, an activation or a feature (sliding window in use,
+// quantised weights, unknown rope type) that Divisi lacks, naming what it has.
 Result<ModelSpec> ParseModelSpec(const Json& config);
 
 }  // namespace divisi
