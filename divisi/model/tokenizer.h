@@ -16,8 +16,6 @@
 
 namespace divisi {
 
-
-
 class Tokenizer {
  public:
   // tokenizer_json: the text of tokenizer.json.
@@ -31,12 +29,12 @@ class Tokenizer {
   ~Tokenizer();
 
   // Ids of `text` (UTF-8; broken bytes are treated as U+FFFD). Added tokens written in the text are
-  // recognised, special ones too. With add_special_tokens, what the post-processor adds (a BOS, say)
-  // is added.
+  // recognised, special ones too. With add_special_tokens, what the post-processor adds (a BOS,
+  // say) is added.
   std::vector<TokenId> Encode(std::string_view text, bool add_special_tokens) const;
 
-  // Text of `ids`, each invalid UTF-8 maximal subpart replaced by U+FFFD. Ids outside the vocabulary
-  // contribute nothing.
+  // Text of `ids`, each invalid UTF-8 maximal subpart replaced by U+FFFD. Ids outside the
+  // vocabulary contribute nothing.
   std::string Decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
   // The raw bytes that `id` stands for (may be a part of a character); empty for unknown ids.
