@@ -30,9 +30,9 @@ class FieldHasher {
 
   void Field(const void* data, size_t size) {
     const uint32_t n = static_cast<uint32_t>(size);
-    const std::array<uint8_t, 4> length = {
-        static_cast<uint8_t>(n), static_cast<uint8_t>(n >> 8), static_cast<uint8_t>(n >> 16),
-        static_cast<uint8_t>(n >> 24)};
+    const std::array<uint8_t, 4> length = {static_cast<uint8_t>(n), static_cast<uint8_t>(n >> 8),
+                                           static_cast<uint8_t>(n >> 16),
+                                           static_cast<uint8_t>(n >> 24)};
     Update(length.data(), length.size());
     Update(data, size);
   }
@@ -45,9 +45,7 @@ class FieldHasher {
   }
 
  private:
-  void Update(const void* data, size_t size) {
-    CHECK(EVP_DigestUpdate(context_, data, size) == 1);
-  }
+  void Update(const void* data, size_t size) { CHECK(EVP_DigestUpdate(context_, data, size) == 1); }
 
   EVP_MD_CTX* context_;
 };

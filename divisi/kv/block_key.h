@@ -2,8 +2,9 @@
 // pages with one name hold the same bytes wherever and whenever they were computed.
 //
 // A key is a chain: the root hashes what all pages of a key space share, each page's key hashes its
-// parent's key and its own tokens. A page is thus named by all tokens up to its end, and the longest
-// shared prefix of two sequences is where their chains part. Only pages full of tokens have keys.
+// parent's key and its own tokens. A page is thus named by all tokens up to its end, and the
+// longest shared prefix of two sequences is where their chains part. Only pages full of tokens have
+// keys.
 #pragma once
 
 #include <array>

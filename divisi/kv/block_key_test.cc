@@ -16,13 +16,15 @@ std::vector<TokenId> Tokens(size_t count, TokenId first) {
 
 // Both computed apart from this code, with Python's hashlib:
 //   f = lambda b: struct.pack("<I", len(b)) + b
-//   root = sha256(f(b"divisi.key-space.1") + f(b"\x01\x02") + f(b"") + f(b"bf16") + f(b"t")).digest()
-//   sha256(f(b"divisi.page.1") + f(root) + f(struct.pack("<16I", *range(100, 116)))).hexdigest()
+//   root = sha256(f(b"divisi.key-space.1") + f(b"\x01\x02") + f(b"") + f(b"bf16") +
+//   f(b"t")).digest() sha256(f(b"divisi.page.1") + f(root) + f(struct.pack("<16I", *range(100,
+//   116)))).hexdigest()
 TEST(BlockKeyTest, MatchesAnIndependentHash) {
   const BlockKey root =
       RootKey({.model_fingerprint = {1, 2}, .page_format = "bf16", .tenant_salt = "t"});
   EXPECT_EQ(root.Hex(), "283a5f07eed5466e96a8a37d2f912792a22650b777d514ac07465cfef1c2fe2c");
-  EXPECT_EQ(PageKey(root, Tokens(16, 100)).Hex(), "7090880228437544ac766c544997f701d322e034ae7236ede9fe61973098d327");
+  EXPECT_EQ(PageKey(root, Tokens(16, 100)).Hex(),
+            "7090880228437544ac766c544997f701d322e034ae7236ede9fe61973098d327");
 }
 
 TEST(BlockKeyTest, EveryFieldOfTheKeySpaceCounts) {

@@ -12,7 +12,8 @@ BlockPool::BlockPool(int64_t blocks) {
   pages_.resize(static_cast<size_t>(blocks));
   ring_.older = ring_.newer = blocks;
   free_.reserve(pages_.size());
-  for (int64_t block = blocks - 1; block >= 0; --block) free_.push_back(static_cast<BlockId>(block));
+  for (int64_t block = blocks - 1; block >= 0; --block)
+    free_.push_back(static_cast<BlockId>(block));
 }
 
 const BlockPool::Page& BlockPool::PageAt(BlockId block) const {

@@ -6,7 +6,8 @@
 //
 //     free --Allocate--> referenced --Publish--> referenced, findable
 //     referenced --last Release--> cached where it has a key, else free
-//     cached --Reference--> referenced;  cached --evicted by Allocate--> referenced by the new owner
+//     cached --Reference--> referenced;  cached --evicted by Allocate--> referenced by the new
+//     owner
 //
 // Eviction takes the page whose last reference went away first. Of the pages that one Release lets
 // go, the later in the sequence counts as the earlier released: a chain loses its tail before its
@@ -79,8 +80,8 @@ class BlockPool {
   void Unlink(BlockId block);
 
   std::vector<Page> pages_;
-  Page ring_;                   // Sentinel: `newer` is the oldest cached page.
-  std::vector<BlockId> free_;   // The last in is the first out: it is the warmest in memory.
+  Page ring_;                  // Sentinel: `newer` is the oldest cached page.
+  std::vector<BlockId> free_;  // The last in is the first out: it is the warmest in memory.
   int64_t cached_ = 0;
   int64_t evictions_ = 0;
   std::unordered_map<BlockKey, BlockId, BlockKeyHash> by_key_;  // Never iterated to decide.

@@ -1,0 +1,209 @@
+#include "divisi/serve/scheduler.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "divisi/core/check.h"
+#include "divisi/core/format.h"
+#include "divisi/serve/scheduler_state.h"
+
+namespace divisi {
+
+int64_t ContextLimit(const SchedulerOptions& options) {
+  return std::min(options.max_model_len, options.blocks * kBlockTokens);
+}
+
+Result<void> CheckRequest(const SchedulerOptions& options, const Request& request) {
+  if (request.prompt.empty()) return Error{Code::kInvalidArgument, "the prompt has no tokens"};
+  if (request.max_tokens < 1) {
+    return Error{Code::kInvalidArgument,
+                 Format("max_tokens is {}; it must be at least 1", request.max_tokens)};
+  }
+  const int64_t limit = ContextLimit(options);
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt + 1 > limit) {
+    return Error{
+        Code::kOutOfRange,
+        Format("the prompt has {} tokens and leaves no room for output in a context of {}; "
+               "shorten it",
+               prompt, limit)};
+  }
+  return {};
+}
+
+// ---- Requests in and out
+
+Result<void> Scheduler::State::Add(Request request) {
+  RETURN_IF_ERROR(CheckRequest(options_, request));
+  if (entries_.contains(request.id)) {
+    return Error{Code::kInvalidArgument, Format("request id {} is in use", request.id)};
+  }
+  if (unstarted_ >= options_.max_waiting) {
+    return Error{Code::kResourceExhausted,
+                 Format("{} requests are waiting, which is the limit; retry later", unstarted_)};
+  }
+  auto entry = std::make_unique<ScheduledRequest>();
+  entry->arrival = arrivals_++;
+  entry->sequence.tokens = request.prompt;
+  entry->sequence.request = std::move(request);
+  waiting_.emplace(entry->arrival, entry.get());
+  ++unstarted_;
+  const RequestId id = entry->id();
+  entries_.emplace(id, std::move(entry));
+  return {};
+}
+
+bool Scheduler::State::Cancel(RequestId id) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return false;
+  std::unique_ptr<ScheduledRequest> entry = std::move(found->second);
+  entries_.erase(found);
+  std::erase_if(plan_events_, [id](const SchedulerEvent& event) { return event.request == id; });
+  if (!entry->started) --unstarted_;
+  if (entry->planned) {
+    entry->ended = true;
+    cancelled_.push_back(std::move(entry));
+  } else if (entry->running) {
+    EraseRunning(*entry);
+    ReleasePages(*entry);
+  } else {
+    waiting_.erase(entry->arrival);
+  }
+  return true;
+}
+
+void Scheduler::State::InsertRunning(ScheduledRequest& entry) {
+  entry.running = true;
+  running_.insert(std::ranges::upper_bound(running_, entry.arrival, {}, &ScheduledRequest::arrival),
+                  &entry);
+}
+
+void Scheduler::State::EraseRunning(ScheduledRequest& entry) {
+  const auto at = std::ranges::lower_bound(running_, entry.arrival, {}, &ScheduledRequest::arrival);
+  CHECK(at != running_.end() && *at == &entry, "request {} is not running", entry.id());
+  running_.erase(at);
+  entry.running = false;
+}
+
+// ---- Commit
+
+std::vector<SchedulerEvent> Scheduler::State::Commit(std::vector<SliceResult> results) {
+  CHECK(!planned_.empty(), "there is no plan");
+  CHECK(results.size() == planned_.size(), "{} results for {} slices", results.size(),
+        planned_.size());
+  std::vector<SchedulerEvent> events = std::exchange(plan_events_, {});
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    ScheduledRequest& entry = *planned_[i];
+    const StepSlice& slice = plan_.slices[i];
+    entry.planned = false;
+    entry.sequence.computed += slice.count;
+    PublishFullPages(entry);
+    if (!entry.ended) {
+      TakeScores(entry, slice.start, std::move(results[i].prompt_scores), events);
+      CHECK(results[i].sampled.has_value() == slice.sample, "request {}", entry.id());
+      if (slice.sample) TakeToken(entry, *std::move(results[i].sampled), events);
+    }
+    if (entry.ended) ReleasePages(entry);
+  }
+  std::erase_if(running_, [](const ScheduledRequest* entry) { return entry->ended; });
+  for (const ScheduledRequest* entry : planned_) {
+    if (!entry->ended) continue;
+    // A cancelled one has left already, and its id may have been taken again.
+    const auto found = entries_.find(entry->id());
+    if (found != entries_.end() && found->second.get() == entry) entries_.erase(found);
+  }
+  cancelled_.clear();
+  planned_.clear();
+  return events;
+}
+
+// Scores that were given out before a preemption come again with the recomputed tokens: dropped.
+void Scheduler::State::TakeScores(ScheduledRequest& entry, int64_t start,
+                                  std::vector<SampledToken> scores,
+                                  std::vector<SchedulerEvent>& events) {
+  const int64_t known = std::min(entry.scored - start, static_cast<int64_t>(scores.size()));
+  if (known > 0) scores.erase(scores.begin(), scores.begin() + known);
+  if (scores.empty()) return;
+  CHECK(start <= entry.scored, "request {}: scores from {} after {}", entry.id(), start,
+        entry.scored);
+  entry.scored += static_cast<int64_t>(scores.size());
+  events.push_back({.kind = SchedulerEvent::Kind::kPromptScores,
+                    .request = entry.id(),
+                    .prompt_scores = std::move(scores)});
+}
+
+void Scheduler::State::TakeToken(ScheduledRequest& entry, SampledToken token,
+                                 std::vector<SchedulerEvent>& events) {
+  const Request& request = entry.sequence.request;
+  const TokenId id = token.token;
+  entry.sequence.tokens.push_back(id);
+  events.push_back(
+      {.kind = SchedulerEvent::Kind::kToken, .request = request.id, .token = std::move(token)});
+  const bool stop = std::ranges::find(request.stop_token_ids, id) != request.stop_token_ids.end();
+  entry.ended =
+      stop || entry.sequence.OutputTokens() >= request.max_tokens || entry.size() >= limit_;
+  if (!entry.ended) return;
+  events.push_back({.kind = SchedulerEvent::Kind::kFinished,
+                    .request = request.id,
+                    .reason = stop ? FinishReason::kStop : FinishReason::kLength});
+}
+
+// ---- Watching
+
+SchedulerStats Scheduler::State::stats() const {
+  return {.running = static_cast<int64_t>(running_.size()),
+          .waiting = static_cast<int64_t>(waiting_.size()),
+          .blocks_total = pool_.total(),
+          .blocks_used = pool_.referenced(),
+          .blocks_cached = pool_.cached(),
+          .preemptions = preemptions_,
+          .evictions = pool_.evictions(),
+          .prefix_queried_tokens = prefix_queried_,
+          .prefix_hit_tokens = prefix_hit_};
+}
+
+void Scheduler::State::Verify() const {
+  pool_.Verify();
+  std::unordered_map<BlockId, int64_t> holders;
+  for (const ScheduledRequest* entry : running_) {
+    CHECK(entry->running && entry->started);
+    CHECK(static_cast<int64_t>(entry->pages.size()) >= PagesFor(entry->sequence.computed));
+    for (const BlockId block : entry->pages) ++holders[block];
+  }
+  CHECK(std::ranges::is_sorted(running_, {}, &ScheduledRequest::arrival));
+  CHECK(static_cast<int64_t>(holders.size()) == pool_.referenced(), "{} pages held, {} referenced",
+        holders.size(), pool_.referenced());
+  for (const auto& [block, count] : holders) {
+    CHECK(pool_.references(block) == count, "block {}: {} of {} references", block, count,
+          pool_.references(block));
+  }
+  CHECK(std::ranges::count_if(running_, [](const auto* e) { return e->remaining() > 1; }) <= 1);
+  int64_t unstarted = 0;
+  for (const auto& [arrival, entry] : waiting_) {
+    CHECK(!entry->running && entry->pages.empty() && entry->sequence.computed == 0);
+    unstarted += !entry->started;
+  }
+  CHECK(unstarted == unstarted_);
+  for (const auto& [key, entry] : promises_) {
+    CHECK(std::ranges::find(running_, entry) != running_.end(), "a promise of nobody");
+  }
+  CHECK(entries_.size() + cancelled_.size() == running_.size() + waiting_.size());
+}
+
+// ---- The public face
+
+Scheduler::Scheduler(SchedulerOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+Scheduler::~Scheduler() = default;
+Result<void> Scheduler::Add(Request request) { return state_->Add(std::move(request)); }
+bool Scheduler::Cancel(RequestId id) { return state_->Cancel(id); }
+const StepPlan& Scheduler::Plan() { return state_->Plan(); }
+std::vector<SchedulerEvent> Scheduler::Commit(std::vector<SliceResult> results) {
+  return state_->Commit(std::move(results));
+}
+bool Scheduler::HasWork() const { return state_->HasWork(); }
+SchedulerStats Scheduler::stats() const { return state_->stats(); }
+void Scheduler::Verify() const { state_->Verify(); }
+
+}  // namespace divisi
