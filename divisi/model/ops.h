@@ -2,9 +2,9 @@
 //
 // Rules that make a row's result a function of its own inputs (docs/numerics.md):
 //  - A dot product over K runs 16 lanes wide: lane l of step j takes elements 32j + 2l + 1 and then
-//    32j + 2l (each a fused multiply-add into f32, subnormals flushed, which is what the AVX512-BF16
-//    dot product does); lanes are then added in one fixed tree. f32 inputs: lane l takes element
-//    16j + l. Row count, tile, thread and instruction set change none of this.
+//    32j + 2l (each a fused multiply-add into f32, subnormals flushed, which is what the
+//    AVX512-BF16 dot product does); lanes are then added in one fixed tree. f32 inputs: lane l
+//    takes element 16j + l. Row count, tile, thread and instruction set change none of this.
 //  - Attention walks positions in fixed chunks from position 0.
 //  - Every other reduction uses 16 lanes by index and the same tree.
 #pragma once
@@ -65,6 +65,9 @@ struct RopeTable {
 };
 RopeTable MakeRopeTable(const ModelSpec& spec, int64_t positions);
 
+struct Kernels;
+
+// One thread at a time calls an Ops; it spreads the work over the pool.
 class Ops {
  public:
   // Requires: isa is among SupportedIsas(). pool outlives this.
@@ -108,7 +111,9 @@ class Ops {
 
  private:
   Isa isa_;
+  const Kernels* kernels_;
   ThreadPool* pool_;
+  std::vector<std::vector<float>> scratch_;  // Of attention, one per thread.
 };
 
 }  // namespace divisi

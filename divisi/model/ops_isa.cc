@@ -1,0 +1,34 @@
+// Which instruction sets this machine and its system run.
+#include <hwy/targets.h>
+
+#include "divisi/model/ops.h"
+
+namespace divisi {
+
+const char* IsaName(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
+  }
+  return "unknown";
+}
+
+std::vector<Isa> SupportedIsas() {
+  // Highway asks the system too: registers that it does not save count as absent.
+  const int64_t targets = hwy::SupportedTargets();
+  std::vector<Isa> isas = {Isa::kScalar};
+  if ((targets & HWY_AVX2) != 0) isas.push_back(Isa::kAvx2);
+  if ((targets & HWY_AVX3) != 0) isas.push_back(Isa::kAvx512);
+  if ((targets & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16")) {
+    isas.push_back(Isa::kAvx512Bf16);
+  }
+  return isas;
+}
+
+}  // namespace divisi

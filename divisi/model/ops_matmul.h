@@ -1,0 +1,93 @@
+// Matrix product with weights where they lie: x [M, K] times rows of w [N, K].
+//
+// A tile is up to V::kTileRows rows of x by 4 rows of w, 16 lanes of partial sums each, all of K
+// in one pass. Both operands are read along K, so weights need no repacking, and an output is one
+// chain of additions whatever tile it falls into. Four rows of w stay in the first-level cache
+// while x passes by; a weight comes from memory once.
+#pragma once
+
+#include "divisi/model/ops_kernels.h"
+#include "divisi/model/ops_operands.h"
+
+namespace divisi {
+
+inline constexpr int kTileColumns = 4;
+
+// Adds bias and what was there, and stores `columns` outputs of one row.
+template <typename V>
+inline void StoreOutputs(const MatMulBlock& block, int64_t row, int64_t column, int64_t columns,
+                         const float* sums) {
+  float* out = block.out + row * block.out_stride + column;
+  for (int64_t n = 0; n < columns; ++n) {
+    float sum = sums[n];
+    if (block.bias != nullptr) sum += block.bias[column + n];
+    if (block.add_to_out) sum += out[n];
+    out[n] = sum;
+  }
+}
+
+template <typename V, typename X, typename W, int kRows>
+inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column) {
+  static_assert(static_cast<int>(X::kWidth) == static_cast<int>(W::kWidth));
+  const int64_t columns =
+      block.columns - column < kTileColumns ? block.columns - column : kTileColumns;
+  const std::byte* x = block.x + row * block.k * X::kBytes;
+  const std::byte* w[kTileColumns];
+  for (int n = 0; n < kTileColumns; ++n) {
+    w[n] = block.w + (column + (n < columns ? n : 0)) * block.k * W::kBytes;
+  }
+  typename V::F acc[kRows * kTileColumns];
+  for (auto& lanes : acc) lanes = V::Zero();
+  int64_t k = 0;
+  for (; k + X::kWidth <= block.k; k += X::kWidth) {
+    typename W::Vector wv[kTileColumns];
+#pragma GCC unroll 8
+    for (int n = 0; n < kTileColumns; ++n) wv[n] = W::Load(w[n] + k * W::kBytes);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const auto xv = X::Load(x + (m * block.k + k) * X::kBytes);
+#pragma GCC unroll 8
+      for (int n = 0; n < kTileColumns; ++n) {
+        acc[m * kTileColumns + n] = MultiplyAdd<V>(acc[m * kTileColumns + n], xv, wv[n]);
+      }
+    }
+  }
+  if (k < block.k) {
+    const int64_t rest = block.k - k;
+    for (int m = 0; m < kRows; ++m) {
+      const auto xv = LoadFirst<X>(x + (m * block.k + k) * X::kBytes, rest);
+      for (int n = 0; n < kTileColumns; ++n) {
+        const auto wv = LoadFirst<W>(w[n] + k * W::kBytes, rest);
+        acc[m * kTileColumns + n] = MultiplyAdd<V>(acc[m * kTileColumns + n], xv, wv);
+      }
+    }
+  }
+  alignas(64) float sums[kRows * kTileColumns];
+  V::template SumEach<kRows>(acc, sums);
+  for (int m = 0; m < kRows; ++m) {
+    StoreOutputs<V>(block, row + m, column, columns, sums + m * kTileColumns);
+  }
+}
+
+template <typename V, typename X, typename W, int kRows>
+inline void MultiplyRows(const MatMulBlock& block, int64_t row, int64_t column, int64_t rows) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return MultiplyRows<V, X, W, kRows - 1>(block, row, column, rows);
+  }
+  MultiplyTile<V, X, W, kRows>(block, row, column);
+}
+
+template <typename V, typename X, typename W>
+void MatMulKernel(const MatMulBlock& block) {
+  // Tiles of equal height: 8 rows are 4 + 4, not 6 + 2.
+  const int64_t tiles = (block.rows + V::kTileRows - 1) / V::kTileRows;
+  for (int64_t column = 0; column < block.columns; column += kTileColumns) {
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = block.rows * tile / tiles;
+      MultiplyRows<V, X, W, V::kTileRows>(block, row, column,
+                                          block.rows * (tile + 1) / tiles - row);
+    }
+  }
+}
+
+}  // namespace divisi
