@@ -71,14 +71,21 @@ function(divisi_test source)
   set_tests_properties(${test_name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# One libFuzzer program per file; seeds lie in tests/corpus/<name without _fuzz>/.
+# One libFuzzer program per file; seeds lie in tests/corpus/<name without _fuzz>/. Without libFuzzer,
+# one test that replays those seeds.
 function(divisi_fuzzer source)
-  if(NOT DIVISI_FUZZ)
-    return()
-  endif()
   cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
   get_filename_component(fuzz_name ${source} NAME_WE)
-  add_executable(${fuzz_name} ${source})
-  target_link_libraries(${fuzz_name} PRIVATE ${ARG_LINK})
-  target_link_options(${fuzz_name} PRIVATE -fsanitize=fuzzer)
+  if(DIVISI_FUZZ)
+    add_executable(${fuzz_name} ${source})
+    target_link_libraries(${fuzz_name} PRIVATE ${ARG_LINK})
+    target_link_options(${fuzz_name} PRIVATE -fsanitize=fuzzer)
+  elseif(DIVISI_TESTS)
+    string(REGEX REPLACE "_fuzz$" "" corpus ${fuzz_name})
+    add_executable(${corpus}_replay ${source} ${CMAKE_SOURCE_DIR}/tests/corpus_replay.cc)
+    target_link_libraries(${corpus}_replay PRIVATE ${ARG_LINK})
+    add_test(NAME ${corpus}_replay
+      COMMAND ${corpus}_replay ${CMAKE_SOURCE_DIR}/tests/corpus/${corpus})
+    set_tests_properties(${corpus}_replay PROPERTIES LABELS unit TIMEOUT 120)
+  endif()
 endfunction()
