@@ -62,33 +62,6 @@ size_t SequenceLength(std::string_view text, size_t i) {
   return length;
 }
 
-void WriteString(std::string_view text, std::string& out) {
-  out += '"';
-  for (size_t i = 0; i < text.size();) {
-    const unsigned char c = static_cast<unsigned char>(text[i]);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += text[i++];
-    } else if (c < 0x20) {
-      constexpr std::string_view kShort = "btnvfr";  // 8..13; \v is not JSON's.
-      if (c >= 8 && c <= 13 && c != 11) {
-        out += '\\';
-        out += kShort[c - 8];
-      } else {
-        out += Format("\\u{:04x}", c);
-      }
-      ++i;
-    } else if (const size_t length = SequenceLength(text, i); length > 0) {
-      out.append(text, i, length);
-      i += length;
-    } else {
-      out += "\xEF\xBF\xBD";
-      ++i;
-    }
-  }
-  out += '"';
-}
-
 void WriteDouble(double value, std::string& out) {
   if (!std::isfinite(value)) {
     out += "null";
@@ -118,7 +91,7 @@ void Write(const Json& value, int indent, int depth, std::string& out) {
   } else if (value.is_number()) {
     WriteDouble(value.as_double(), out);
   } else if (value.is_string()) {
-    WriteString(value.as_string(), out);
+    AppendJsonString(value.as_string(), out);
   } else if (value.is_array()) {
     out += '[';
     bool first = true;
@@ -137,7 +110,7 @@ void Write(const Json& value, int indent, int depth, std::string& out) {
       if (!first) out += ',';
       first = false;
       NewLine(indent, depth + 1, out);
-      WriteString(key, out);
+      AppendJsonString(key, out);
       out += indent < 0 ? ":" : ": ";
       Write(child, indent, depth + 1, out);
     }
@@ -147,6 +120,33 @@ void Write(const Json& value, int indent, int depth, std::string& out) {
 }
 
 }  // namespace
+
+void AppendJsonString(std::string_view text, std::string& out) {
+  out += '"';
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text[i++];
+    } else if (c < 0x20) {
+      constexpr std::string_view kShort = "btnvfr";  // 8..13; \v is not JSON's.
+      if (c >= 8 && c <= 13 && c != 11) {
+        out += '\\';
+        out += kShort[c - 8];
+      } else {
+        out += Format("\\u{:04x}", c);
+      }
+      ++i;
+    } else if (const size_t length = SequenceLength(text, i); length > 0) {
+      out.append(text, i, length);
+      i += length;
+    } else {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  out += '"';
+}
 
 Json::Json(uint64_t value) {
   if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {

@@ -77,4 +77,8 @@ class Json {
   std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
 };
 
+// Appends `text` as a JSON string, quotes included, escaped as Dump does: for writers that build
+// their text without a tree.
+void AppendJsonString(std::string_view text, std::string& out);
+
 }  // namespace divisi

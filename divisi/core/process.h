@@ -1,0 +1,11 @@
+// What the system says about this process.
+#pragma once
+
+#include "divisi/core/units.h"
+
+namespace divisi {
+
+// Memory of this process that is in RAM, file mappings included; 0 where the system does not say.
+Bytes ResidentMemory();
+
+}  // namespace divisi

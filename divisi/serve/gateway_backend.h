@@ -1,0 +1,31 @@
+// What the gateway needs of whatever runs requests: this process's engine, or a router over many
+// workers. The seam that lets the gateway's tests script every step.
+#pragma once
+
+#include "divisi/serve/engine.h"
+
+namespace divisi {
+
+class RequestBackend {
+ public:
+  virtual ~RequestBackend() = default;
+  // As Engine's: submit, with events from another thread; cancel, idempotent; counters.
+  virtual Result<RequestId> Submit(Request request, Engine::EventSink sink) = 0;
+  virtual void Cancel(RequestId id) = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+class EngineBackend final : public RequestBackend {
+ public:
+  explicit EngineBackend(Engine& engine) : engine_(engine) {}
+  Result<RequestId> Submit(Request request, Engine::EventSink sink) override {
+    return engine_.Submit(std::move(request), std::move(sink));
+  }
+  void Cancel(RequestId id) override { engine_.Cancel(id); }
+  EngineStats stats() const override { return engine_.stats(); }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace divisi

@@ -1,0 +1,113 @@
+#include "divisi/serve/http_parser.h"
+
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "divisi/core/check.h"
+#include "divisi/serve/openai_error.h"
+
+namespace divisi {
+namespace http = boost::beast::http;
+
+struct HttpParser::Beast {
+  Options options;
+  std::optional<http::request_parser<http::string_body>> parser;
+  State state = State::kHead;
+  boost::system::error_code error;
+
+  explicit Beast(Options o) : options(o) { Restart(); }
+  void Restart() {
+    parser.emplace();
+    parser->header_limit(static_cast<std::uint32_t>(options.max_head_bytes));
+    parser->body_limit(options.max_body_bytes);
+    parser->eager(true);
+    state = State::kHead;
+  }
+};
+
+HttpParser::HttpParser(Options options) : beast_(std::make_unique<Beast>(options)) {}
+HttpParser::~HttpParser() = default;
+
+HttpParser::State HttpParser::state() const { return beast_->state; }
+
+size_t HttpParser::Push(std::string_view bytes) {
+  auto& parser = *beast_->parser;
+  size_t taken = 0;
+  while (taken < bytes.size() && beast_->state != State::kDone && beast_->state != State::kFailed) {
+    boost::system::error_code error;
+    const size_t count =
+        parser.put(boost::asio::buffer(bytes.data() + taken, bytes.size() - taken), error);
+    taken += count;
+    if (error && error != http::error::need_more) {
+      beast_->error = error;
+      beast_->state = State::kFailed;
+    } else if (parser.is_done()) {
+      beast_->state = State::kDone;
+    } else if (parser.is_header_done()) {
+      beast_->state = State::kBody;
+    }
+    if (error || count == 0) break;  // need_more: the rest is too little to go on with.
+  }
+  return taken;
+}
+
+bool HttpParser::expects_continue() const {
+  if (beast_->state != State::kBody) return false;
+  const auto& message = beast_->parser->get();
+  return message.version() >= 11 && EqualsIgnoringCase(message[http::field::expect], "100-continue");
+}
+
+HttpParser::Taken HttpParser::Take() {
+  CHECK(beast_->state == State::kDone, "no complete request to take");
+  auto& message = beast_->parser->get();
+  Taken taken;
+  taken.keep_alive = message.keep_alive();
+  taken.http_1_0 = message.version() < 11;
+  taken.request.method = std::string(message.method_string());
+  taken.request.target = std::string(message.target());
+  for (const auto& field : message) {
+    taken.request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  taken.request.body = std::move(message.body());
+  beast_->Restart();
+  return taken;
+}
+
+HttpResponse HttpParser::error_response() const {
+  CHECK(beast_->state == State::kFailed, "no parse error");
+  ApiError error{.status = 400};
+  if (beast_->error == http::error::body_limit) {
+    error.status = 413;
+    error.message = Format("the request body is larger than {} bytes, this server's limit",
+                           beast_->options.max_body_bytes);
+  } else if (beast_->error == http::error::header_limit) {
+    error.status = 431;
+    error.message = Format("the request's head is larger than {} bytes, this server's limit",
+                           beast_->options.max_head_bytes);
+  } else {
+    error.message = Format("this is not HTTP as this server reads it: {}", beast_->error.message());
+  }
+  return {.status = error.status,
+          .headers = {{"Content-Type", "application/json"}},
+          .body = ErrorBody(error)};
+}
+
+std::string_view HttpRequest::Header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (EqualsIgnoringCase(key, name)) return value;
+  }
+  return {};
+}
+
+bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+const char* HttpReason(int status) {
+  return status == 499 ? "Client Closed Request"
+                       : http::obsolete_reason(static_cast<http::status>(status)).data();
+}
+
+}  // namespace divisi
