@@ -13,4 +13,11 @@ void FailCommand(const Error& error) {
   throw CLI::RuntimeError(input ? 2 : 1);
 }
 
+CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string& description) {
+  const auto found =
+      app.get_subcommands([&](CLI::App* child) { return child->get_name() == name; });
+  if (!found.empty()) return found.front();
+  return app.add_subcommand(name, description)->require_subcommand(1);
+}
+
 }  // namespace divisi

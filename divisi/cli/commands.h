@@ -2,6 +2,8 @@
 // line; CLI11 may be included by files of this directory only.
 #pragma once
 
+#include <string>
+
 #include "divisi/core/result.h"
 
 namespace CLI {
@@ -13,5 +15,10 @@ namespace divisi {
 // Prints "divisi: <message>" to standard error and leaves the running command with exit status 1,
 // or 2 where the error is of the user's input. Only for use inside a command's callback.
 [[noreturn]] void FailCommand(const Error& error);
+
+// The command `name` that only holds others ("bench" of "bench serve"); made by whoever asks first.
+CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string& description);
+
+void AddBenchServeCommand(CLI::App& app);
 
 }  // namespace divisi

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <limits>
 #include <queue>
 
@@ -95,61 +96,58 @@ void BytePairs::MergeShort(std::vector<TokenId>& ids, size_t first) const {
   ids.resize(first + count);
 }
 
-// The same with a heap of pairs and a list of tokens: an entry of the heap is stale, and skipped,
-// when its left token has changed or gone since.
+// The same with a heap of pairs and a list of tokens. An entry of the heap is a rank and a place;
+// it is stale, and skipped, when the pair at that place has another rank by now.
 void BytePairs::MergeLong(std::vector<TokenId>& ids, size_t first) const {
   struct Node {
-    TokenId token;  // kNoToken once it is merged into its left neighbour.
-    size_t previous;
-    size_t next;
-  };
-  struct Candidate {
-    uint32_t rank;
-    size_t position;
-    TokenId left;
-    TokenId right;
-    TokenId merged;
-    bool operator<(const Candidate& other) const {  // The heap's top is the greatest.
-      return rank != other.rank ? rank > other.rank : position > other.position;
-    }
+    TokenId token;
+    uint32_t previous;
+    uint32_t next;
+    uint32_t rank;   // Of the pair with the next token; kNoRank also once this token is gone,
+    TokenId merged;  // and what that pair becomes.
   };
   const size_t count = ids.size() - first;
-  const size_t none = count;
+  CHECK(count < kNoRank, "a piece of {} bytes", count);
+  const uint32_t none = static_cast<uint32_t>(count);
   std::vector<Node> nodes(count);
-  for (size_t i = 0; i < count; ++i) {
-    nodes[i] = {ids[first + i], i == 0 ? none : i - 1, i + 1};
-  }
-  std::vector<Candidate> candidates;
-  candidates.reserve(count);
-  const auto candidate = [&](size_t i) {
-    const TokenId right = nodes[nodes[i].next].token;
-    const Rule& rule = Find(nodes[i].token, right);
-    return Candidate{rule.rank, i, nodes[i].token, right, rule.merged};
+  std::vector<uint64_t> entries;
+  entries.reserve(count);
+  const auto look = [&](uint32_t i) {
+    Node& node = nodes[i];
+    if (node.next == none) {
+      node.rank = kNoRank;
+      return false;
+    }
+    const Rule& rule = Find(node.token, nodes[node.next].token);
+    node.rank = rule.rank;
+    node.merged = rule.merged;
+    return rule.rank != kNoRank;
   };
-  for (size_t i = 0; i + 1 < count; ++i) {
-    if (const Candidate pair = candidate(i); pair.rank != kNoRank) candidates.push_back(pair);
+  const auto entry = [&](uint32_t i) { return static_cast<uint64_t>(nodes[i].rank) << 32 | i; };
+  for (uint32_t i = 0; i < none; ++i) {
+    nodes[i] = {ids[first + i], i == 0 ? none : i - 1, i + 1, kNoRank, kNoToken};
   }
-  std::priority_queue<Candidate> heap(std::less<Candidate>(), std::move(candidates));
-  // Each round but the stale ones removes a node, and a removal adds at most two candidates.
+  for (uint32_t i = 0; i < none; ++i) {
+    if (look(i)) entries.push_back(entry(i));
+  }
+  std::priority_queue heap(std::greater<uint64_t>(), std::move(entries));
+  // A round merges, and then adds at most two entries, or it removes a stale one: 3 * count rounds.
   while (!heap.empty()) {
-    const Candidate top = heap.top();
+    const auto place = static_cast<uint32_t>(heap.top());
+    const auto rank = static_cast<uint32_t>(heap.top() >> 32);
     heap.pop();
-    Node& left = nodes[top.position];
-    if (left.token != top.left || left.next == none || nodes[left.next].token != top.right)
-      continue;
-    const size_t gone = left.next;
-    left.token = top.merged;
-    left.next = nodes[gone].next;
-    nodes[gone].token = kNoToken;
-    if (left.next != none) nodes[left.next].previous = top.position;
-    const auto push = [&](size_t i) {
-      if (const Candidate pair = candidate(i); pair.rank != kNoRank) heap.push(pair);
-    };
-    if (left.next != none) push(top.position);
-    if (left.previous != none) push(left.previous);
+    Node& left = nodes[place];
+    if (left.rank != rank) continue;
+    Node& gone = nodes[left.next];
+    left.token = left.merged;
+    left.next = gone.next;
+    gone.rank = kNoRank;
+    if (left.next != none) nodes[left.next].previous = place;
+    if (look(place)) heap.push(entry(place));
+    if (left.previous != none && look(left.previous)) heap.push(entry(left.previous));
   }
   size_t written = first;
-  for (size_t i = 0; i != none; i = nodes[i].next) ids[written++] = nodes[i].token;
+  for (uint32_t i = 0; i != none; i = nodes[i].next) ids[written++] = nodes[i].token;
   ids.resize(written);
 }
 

@@ -1,5 +1,9 @@
 // The forward pass of a dense decoder: embedding, layers of grouped-query attention and SwiGLU,
 // final norm, head. Weights stay in the checkpoint's mapping.
+//
+// The residual stream and all sums are f32; what enters a matrix product is rounded to the compute
+// type. Logits of a row are a function of its sequence's tokens up to it, bit for bit: neither the
+// rest of the batch, nor the cuts of a prefill, nor which rows' logits are asked for change them.
 #pragma once
 
 #include <memory>
@@ -13,17 +17,17 @@ namespace divisi {
 
 // A run of one sequence's tokens in a step.
 struct ForwardSequence {
-  std::span<const TokenId> tokens;  // At positions start, start + 1, ...
+  std::span<const TokenId> tokens;  // At positions start, start + 1, ...; at least one.
   int64_t start = 0;
-  std::span<const BlockId> pages;   // Pages of positions [0, start + tokens.size()).
-  int64_t logits_rows = 1;          // Logits of the last this many tokens; 0: none.
+  std::span<const BlockId> pages;  // Pages of positions [0, start + tokens.size()), perhaps more.
+  int64_t logits_rows = 1;         // Logits of the last this many tokens; 0: none.
 };
 
 class Transformer {
  public:
   // checkpoint outlives this.
   // max_positions: the longest sequence that will be run.
-  // Errors: kNotFound or kDataLoss for a missing or misshapen tensor, by name.
+  // Errors: those of LoadTransformerWeights.
   static Result<Transformer> Load(const Checkpoint& checkpoint, ComputeType compute,
                                   int64_t max_positions);
   Transformer(Transformer&&) noexcept;
@@ -32,12 +36,20 @@ class Transformer {
 
   const ModelSpec& spec() const;
   ComputeType compute() const;
+  int64_t max_positions() const;
   KvLayout kv_layout() const;
 
-  // Runs all sequences as one batch and writes their K and V into `pages`.
-  // Returns logits [R, V] f32, R the sum of logits_rows, sequence by sequence; valid until the next
-  // call.
-  // Requires: token ids below spec().vocab; pages of different sequences differ where written.
+  // Runs all sequences as one batch and writes their K and V into `pages`. Returns R, the sum of
+  // logits_rows: how many rows, sequence by sequence, Logits can now be asked for.
+  // Requires: token ids below spec().vocab; positions below max_positions; K and V of [0, start) in
+  // the pages; pages of different sequences differ where written.
+  int64_t Run(std::span<const ForwardSequence> batch, KvPages& pages, Ops& ops);
+
+  // Logits [rows, V] f32 of rows [first, first + rows) of the last Run; valid until the next call.
+  // A long prompt's logits at once can be larger than the model: ask in parts.
+  std::span<const float> Logits(int64_t first, int64_t rows, Ops& ops);
+
+  // Both: logits [R, V] of all rows asked for; valid until the next call.
   std::span<const float> Forward(std::span<const ForwardSequence> batch, KvPages& pages, Ops& ops);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <utility>
 
 #include "divisi/core/check.h"
 #include "divisi/model/byte_level.h"
@@ -12,6 +13,10 @@ namespace {
 
 constexpr TokenId kFree = -1;
 constexpr size_t kMinSlots = 16;
+
+uint32_t HashOf(std::string_view text) {
+  return static_cast<uint32_t>(std::hash<std::string_view>{}(text));
+}
 
 }  // namespace
 
@@ -45,7 +50,7 @@ void Vocabulary::Reserve(size_t entries) {
 
 std::optional<TokenId> Vocabulary::Find(std::string_view text) const {
   if (slots_.empty()) return std::nullopt;
-  const TokenId id = slots_[SlotOf(text)];
+  const TokenId id = slots_[SlotOf(text, HashOf(text))].id;
   return id == kFree ? std::nullopt : std::optional(id);
 }
 
@@ -60,8 +65,9 @@ Result<void> Vocabulary::Insert(std::string_view text, std::string_view bytes, i
                  Format("token \"{}\" has id {}, which is not in 0..{}", text, id, kMaxId)};
   }
   if (2 * (count_ + 1) > slots_.size()) Rehash(std::max(kMinSlots, 2 * slots_.size()));
-  const size_t slot = SlotOf(text);
-  if (slots_[slot] != kFree) {
+  const uint32_t hash = HashOf(text);
+  Slot& slot = slots_[SlotOf(text, hash)];
+  if (slot.id != kFree) {
     return Error{Code::kInvalidArgument, Format("token \"{}\" is in the vocabulary twice", text)};
   }
   if (id >= end_id()) entries_.resize(id + 1);
@@ -72,7 +78,7 @@ Result<void> Vocabulary::Insert(std::string_view text, std::string_view bytes, i
   }
   entry = {.text = Store(text), .used = true};
   entry.bytes = bytes == text ? entry.text : Store(bytes);
-  slots_[slot] = static_cast<TokenId>(id);
+  slot = {hash, static_cast<TokenId>(id)};
   ++count_;
   return {};
 }
@@ -91,18 +97,20 @@ std::string_view Vocabulary::View(TokenId id, Range Entry::*range) const {
 }
 
 // The slot that holds `text`, or else the free one where it belongs.
-size_t Vocabulary::SlotOf(std::string_view text) const {
+size_t Vocabulary::SlotOf(std::string_view text, uint32_t hash) const {
   const size_t mask = slots_.size() - 1;
-  size_t slot = std::hash<std::string_view>{}(text)&mask;
-  while (slots_[slot] != kFree && Text(slots_[slot]) != text) slot = (slot + 1) & mask;
-  return slot;
+  size_t i = hash & mask;
+  while (slots_[i].id != kFree && (slots_[i].hash != hash || Text(slots_[i].id) != text)) {
+    i = (i + 1) & mask;
+  }
+  return i;
 }
 
-void Vocabulary::Rehash(size_t slots) {
-  if (slots <= slots_.size()) return;
-  slots_.assign(slots, kFree);
-  for (TokenId id = 0; id < end_id(); ++id) {
-    if (entries_[id].used) slots_[SlotOf(Text(id))] = id;
+void Vocabulary::Rehash(size_t size) {
+  if (size <= slots_.size()) return;
+  const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(size));
+  for (const Slot& slot : old) {
+    if (slot.id != kFree) slots_[SlotOf(Text(slot.id), slot.hash)] = slot;
   }
 }
 

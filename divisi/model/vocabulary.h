@@ -52,15 +52,20 @@ class Vocabulary {
     bool special = false;
   };
 
+  struct Slot {
+    uint32_t hash = 0;  // Tells most other texts apart without a look at the arena.
+    TokenId id = -1;    // -1 is free.
+  };
+
   Result<void> Insert(std::string_view text, std::string_view bytes, int64_t id);
   Range Store(std::string_view text);
   std::string_view View(TokenId id, Range Entry::*range) const;
-  size_t SlotOf(std::string_view text) const;
-  void Rehash(size_t slots);
+  size_t SlotOf(std::string_view text, uint32_t hash) const;
+  void Rehash(size_t size);
 
   std::string arena_;           // At most the file's size twice, which kMaxTokenizerBytes bounds.
   std::vector<Entry> entries_;  // By id.
-  std::vector<TokenId> slots_;  // A power of two, at most half full; -1 is free.
+  std::vector<Slot> slots_;     // A power of two, at most half full.
   size_t count_ = 0;
 };
 

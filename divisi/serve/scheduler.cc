@@ -178,10 +178,13 @@ void Scheduler::State::Verify() const {
     CHECK(pool_.references(block) == count, "block {}: {} of {} references", block, count,
           pool_.references(block));
   }
-  CHECK(std::ranges::count_if(running_, [](const auto* e) { return e->remaining() > 1; }) <= 1);
+  const auto prefills = std::ranges::count_if(
+      running_, [](const ScheduledRequest* entry) { return entry->remaining() > 1; });
+  CHECK(!planned_.empty() || prefills <= 1, "{} prefills are under way", prefills);
   int64_t unstarted = 0;
   for (const auto& [arrival, entry] : waiting_) {
-    CHECK(!entry->running && entry->pages.empty() && entry->sequence.computed == 0);
+    CHECK(!entry->running && entry->pages.empty() && entry->sequence.computed == 0 &&
+          entry->published == 0 && entry->promised == 0);
     unstarted += !entry->started;
   }
   CHECK(unstarted == unstarted_);

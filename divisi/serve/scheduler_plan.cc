@@ -22,13 +22,11 @@ constexpr int kMaxHolds = 256;
 const StepPlan& Scheduler::State::Plan() {
   CHECK(planned_.empty(), "the last plan is not committed");
   plan_ = {};
-  preempted_ = short_of_pages_ = prefill_under_way_ = false;
+  prefill_under_way_ = false;
   pages_owed_ = 0;
   PlanDecodes();
   PlanPrefill();
-  // After a preemption pages are scarce: whoever was preempted would be the first to come back and
-  // the first to go again.
-  if (!preempted_ && !short_of_pages_) Admit();
+  Admit();
   CHECK(!planned_.empty() || !HasWork(), "{} running and {} waiting requests, and no plan",
         running_.size(), waiting_.size());
   return plan_;
@@ -54,7 +52,6 @@ void Scheduler::State::PlanPrefill() {
   const int64_t wanted = std::min(BudgetLeft(), ChunkFor(entry, !waiting_.empty()));
   const int64_t pages = static_cast<int64_t>(entry.pages.size()) + pool_.available();
   const int64_t count = std::min(wanted, pages * kBlockTokens - entry.sequence.computed);
-  short_of_pages_ = count < wanted;
   if (count > 0) {
     CHECK(TryGrow(entry, entry.sequence.computed + count));
     AddSlice(entry, count);
@@ -102,7 +99,6 @@ void Scheduler::State::Preempt(ScheduledRequest& entry) {
   waiting_.emplace(entry.arrival, &entry);
   plan_events_.push_back({.kind = SchedulerEvent::Kind::kPreempted, .request = entry.id()});
   ++preemptions_;
-  preempted_ = true;
 }
 
 void Scheduler::State::Admit() {
@@ -213,7 +209,8 @@ std::vector<BlockId> Scheduler::State::FindShared(ScheduledRequest& entry) const
 }
 
 // Whether all of the entry's tokens find pages beside what the running requests may soon take. With
-// nothing running they do, because CheckRequest let the request in.
+// nothing running they do, because CheckRequest let the request in. They do not while the prefill
+// under way lacks pages, nor in the step that preempted the entry: it gave up fewer than it needs.
 bool Scheduler::State::PagesFit(const ScheduledRequest& entry,
                                 const std::vector<BlockId>& shared) const {
   const int64_t revived =

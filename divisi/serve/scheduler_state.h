@@ -110,8 +110,6 @@ class Scheduler::State {
   std::vector<ScheduledRequest*> planned_;  // One per slice.
   std::vector<SchedulerEvent> plan_events_;
   std::vector<std::unique_ptr<ScheduledRequest>> cancelled_;  // While planned.
-  bool preempted_ = false;                                    // In this plan.
-  bool short_of_pages_ = false;     // A running prefill got less than it could use.
   bool prefill_under_way_ = false;  // One prefill does not end with this step.
   int64_t pages_owed_ = 0;          // What it will still need.
 

@@ -216,6 +216,16 @@ TEST(SchedulerTest, AFreshRequestWaitsUntilItsPagesFitBesideTheRunningOnes) {
   EXPECT_TRUE(bench.preempted.empty());
 }
 
+TEST(SchedulerTest, PagesOwedToThePrefillUnderWayAreNotGivenAway) {
+  Bench bench({.max_batched_tokens = 40, .max_model_len = 120, .blocks = 8});
+  bench.Add(RequestOf(1, Prompt(100, 1000), 10));  // Seven pages.
+  bench.Add(RequestOf(2, Prompt(10, 2000), 10));   // One, and with a reserve of one, too many.
+  EXPECT_EQ(bench.Step(), (Ran{{1, 16}}));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 16}}));
+  bench.Finish();
+  EXPECT_TRUE(bench.preempted.empty());
+}
+
 TEST(SchedulerTest, CancelDuringAStepFreesPagesAtCommit) {
   Bench bench({.max_model_len = 200, .blocks = 8});
   bench.Add(RequestOf(1, Prompt(40), 10));

@@ -1,0 +1,216 @@
+#include "divisi/serve/model_executor.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "divisi/core/thread_pool.h"
+
+namespace divisi {
+namespace {
+
+// Logits of a step are computed and used in parts of at most this size: a prompt of 2048 scored
+// tokens over a vocabulary of 152k would need 1.2 GB at once. Large enough that reading the head's
+// weights again for each part (0.3 GB, for 440 rows of logits) does not count.
+constexpr int64_t kLogitsBytes = int64_t{256} << 20;
+
+// Tokens of the warm-up step: one page.
+constexpr int64_t kWarmUpTokens = kBlockTokens;
+
+// What a row of logits is for.
+struct RowUse {
+  enum class Kind { kNothing, kSample, kScore };
+  Kind kind = Kind::kNothing;
+  size_t slice = 0;
+  TokenId scored = 0;  // kScore
+  SampledToken* out = nullptr;
+};
+
+// Tokens of the slice whose next token is in the prompt and is to be scored.
+int64_t ScoredTokens(const StepSlice& slice) {
+  const Request& request = slice.sequence->request;
+  if (request.prompt_logprobs < 0) return 0;
+  const auto last = static_cast<int64_t>(request.prompt.size()) - 1;
+  return std::clamp<int64_t>(last - slice.start, 0, slice.count);
+}
+
+ForwardSequence ToForward(const StepSlice& slice) {
+  const int64_t sampled_rows = slice.sample ? 1 : 0;
+  return {
+      .tokens = std::span(slice.sequence->tokens)
+                    .subspan(static_cast<size_t>(slice.start), static_cast<size_t>(slice.count)),
+      .start = slice.start,
+      .pages = slice.blocks,
+      .logits_rows = ScoredTokens(slice) > 0 ? slice.count : sampled_rows};
+}
+
+void CheckSlice(const StepSlice& slice) {
+  const auto tokens = static_cast<int64_t>(slice.sequence->tokens.size());
+  const int64_t end = slice.start + slice.count;
+  CHECK(slice.count > 0 && end <= tokens, "slice {}..{} of {} tokens", slice.start, end, tokens);
+  CHECK(!slice.sample || end == tokens, "sampling at {} of {} tokens", end, tokens);
+}
+
+// One use per row of logits, in the order of rows; makes room in the results.
+std::vector<RowUse> PlanRows(const StepPlan& plan, std::span<const ForwardSequence> batch,
+                             std::vector<SliceResult>& results) {
+  std::vector<RowUse> uses;
+  for (size_t i = 0; i < plan.slices.size(); ++i) {
+    const StepSlice& slice = plan.slices[i];
+    SliceResult& result = results[i];
+    result.prompt_scores.resize(static_cast<size_t>(ScoredTokens(slice)));
+    if (slice.sample) result.sampled.emplace();
+    for (int64_t row = slice.count - batch[i].logits_rows; row < slice.count; ++row) {
+      const auto index = static_cast<size_t>(row);
+      if (index < result.prompt_scores.size()) {
+        const TokenId next = slice.sequence->tokens[static_cast<size_t>(slice.start + row + 1)];
+        uses.push_back({.kind = RowUse::Kind::kScore,
+                        .slice = i,
+                        .scored = next,
+                        .out = &result.prompt_scores[index]});
+      } else if (slice.sample && row + 1 == slice.count) {
+        uses.push_back({.kind = RowUse::Kind::kSample, .slice = i, .out = &*result.sampled});
+      } else {
+        uses.push_back({});  // Computed again after a preemption; its token is known.
+      }
+    }
+  }
+  return uses;
+}
+
+void UseRow(const RowUse& use, const StepPlan& plan, std::span<const float> logits) {
+  if (use.kind == RowUse::Kind::kNothing) return;
+  const Sequence& sequence = *plan.slices[use.slice].sequence;
+  if (use.kind == RowUse::Kind::kScore) {
+    *use.out = ScoreToken(logits, use.scored, sequence.request.prompt_logprobs);
+  } else {
+    *use.out = SampleToken(logits, sequence.tokens, sequence.request.prompt.size(),
+                           sequence.request.sampling);
+  }
+}
+
+Result<Isa> ChooseIsa(std::optional<Isa> wanted) {
+  const std::vector<Isa> supported = SupportedIsas();
+  if (!wanted) return supported.back();
+  if (std::ranges::find(supported, *wanted) != supported.end()) return *wanted;
+  std::string names;
+  for (const Isa isa : supported) names += Format("{}{}", names.empty() ? "" : ", ", IsaName(isa));
+  return Error{
+      .code = Code::kInvalidArgument,
+      .message = Format("this machine does not run {}; it runs {}", IsaName(*wanted), names)};
+}
+
+Result<int64_t> ChooseLength(const ModelSpec& spec, int64_t wanted) {
+  if (wanted == 0) return int64_t{spec.max_positions};
+  if (wanted > 0 && wanted <= spec.max_positions) return wanted;
+  return Error{.code = Code::kInvalidArgument,
+               .message = Format("max_model_len is {}; the model has {} positions", wanted,
+                                 spec.max_positions)};
+}
+
+}  // namespace
+
+int64_t PagesThatFit(const KvLayout& layout, Bytes memory) {
+  return std::min<int64_t>(memory.value / layout.PageBytes(), std::numeric_limits<BlockId>::max());
+}
+
+struct ModelExecutor::State {
+  State(Checkpoint opened, int threads, Isa isa)
+      : checkpoint(std::move(opened)), pool(threads), ops(isa, pool) {}
+
+  Checkpoint checkpoint;
+  ThreadPool pool;
+  Ops ops;
+  std::optional<Transformer> model;  // Set by Load, always there after it.
+  std::optional<KvPages> pages;
+  LoadTimes load_times;
+
+  Result<void> MakePages(Bytes memory);
+  void WarmUp();
+};
+
+Result<void> ModelExecutor::State::MakePages(Bytes memory) {
+  const KvLayout layout = model->kv_layout();
+  const int64_t fitting = PagesThatFit(layout, memory);
+  const int64_t needed = (model->max_positions() + kBlockTokens - 1) / kBlockTokens;
+  if (fitting < needed) {
+    return Error{
+        .code = Code::kInvalidArgument,
+        .message = Format("KV memory of {} holds {} tokens, less than one sequence of {} "
+                          "({}): give more, or set a smaller max_model_len",
+                          HumanBytes(memory), fitting * kBlockTokens, model->max_positions(),
+                          HumanBytes(Bytes(needed * layout.PageBytes())))};
+  }
+  ASSIGN_OR_RETURN(pages, KvPages::Create(layout, fitting));
+  return {};
+}
+
+void ModelExecutor::State::WarmUp() {
+  const std::vector<TokenId> tokens(
+      static_cast<size_t>(std::min(kWarmUpTokens, model->max_positions())));
+  const BlockId page = 0;
+  const ForwardSequence sequence{.tokens = tokens, .pages = {&page, 1}};
+  model->Forward({&sequence, 1}, *pages, ops);
+}
+
+ModelExecutor::ModelExecutor(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ModelExecutor::~ModelExecutor() = default;
+
+Result<std::unique_ptr<ModelExecutor>> ModelExecutor::Load(const Options& options,
+                                                           const Clock& clock) {
+  CHECK(options.threads >= 1, "threads {}", options.threads);
+  const Seconds start = clock.Now();
+  ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(options.isa));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.directory));
+  ASSIGN_OR_RETURN(const int64_t length, ChooseLength(checkpoint.spec(), options.max_model_len));
+  auto state = std::make_unique<State>(std::move(checkpoint), options.threads, isa);
+  ASSIGN_OR_RETURN(state->model, Transformer::Load(state->checkpoint, options.compute, length));
+  RETURN_IF_ERROR(state->MakePages(options.kv_memory));
+  const Seconds opened = clock.Now();
+  const auto ignore = [](Bytes, Bytes) {};
+  if (options.progress) {
+    state->checkpoint.Populate(options.progress);
+  } else {
+    state->checkpoint.Populate(ignore);
+  }
+  const Seconds mapped = clock.Now();
+  state->WarmUp();
+  state->load_times = {
+      .open = opened - start, .map = mapped - opened, .warm_up = clock.Now() - mapped};
+  return std::unique_ptr<ModelExecutor>(new ModelExecutor(std::move(state)));
+}
+
+std::vector<SliceResult> ModelExecutor::Execute(const StepPlan& plan) {
+  State& s = *state_;
+  std::vector<ForwardSequence> batch;
+  for (const StepSlice& slice : plan.slices) {
+    CheckSlice(slice);
+    batch.push_back(ToForward(slice));
+  }
+  std::vector<SliceResult> results(plan.slices.size());
+  const std::vector<RowUse> uses = PlanRows(plan, batch, results);
+  const int64_t rows = s.model->Run(batch, *s.pages, s.ops);
+  CHECK(rows == static_cast<int64_t>(uses.size()), "{} rows, {} uses", rows, uses.size());
+
+  const auto vocab = static_cast<size_t>(s.model->spec().vocab);
+  const int64_t part = std::max<int64_t>(1, kLogitsBytes / static_cast<int64_t>(4 * vocab));
+  for (int64_t first = 0; first < rows; first += part) {
+    const int64_t count = std::min(part, rows - first);
+    const std::span<const float> logits = s.model->Logits(first, count, s.ops);
+    s.pool.Run(count, [&](int64_t task, int) {
+      UseRow(uses[static_cast<size_t>(first + task)], plan,
+             logits.subspan(static_cast<size_t>(task) * vocab, vocab));
+    });
+  }
+  return results;
+}
+
+const ModelSpec& ModelExecutor::spec() const { return state_->model->spec(); }
+const Checkpoint& ModelExecutor::checkpoint() const { return state_->checkpoint; }
+Isa ModelExecutor::isa() const { return state_->ops.isa(); }
+int ModelExecutor::threads() const { return state_->pool.threads(); }
+int64_t ModelExecutor::max_model_len() const { return state_->model->max_positions(); }
+KvPages& ModelExecutor::pages() { return *state_->pages; }
+const ModelExecutor::LoadTimes& ModelExecutor::load_times() const { return state_->load_times; }
+
+}  // namespace divisi
