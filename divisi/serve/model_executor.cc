@@ -9,11 +9,6 @@
 namespace divisi {
 namespace {
 
-// Logits of a step are computed and used in parts of at most this size: a prompt of 2048 scored
-// tokens over a vocabulary of 152k would need 1.2 GB at once. Large enough that reading the head's
-// weights again for each part (0.3 GB, for 440 rows of logits) does not count.
-constexpr int64_t kLogitsBytes = int64_t{256} << 20;
-
 // Tokens of the warm-up step: one page.
 constexpr int64_t kWarmUpTokens = kBlockTokens;
 
@@ -124,6 +119,7 @@ struct ModelExecutor::State {
   std::optional<Transformer> model;  // Set by Load, always there after it.
   std::optional<KvPages> pages;
   LoadTimes load_times;
+  int64_t rows_per_part = 1;  // Rows of logits computed at once.
 
   Result<void> MakePages(Bytes memory);
   void WarmUp();
@@ -166,6 +162,9 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::Load(const Options& option
   auto state = std::make_unique<State>(std::move(checkpoint), options.threads, isa);
   ASSIGN_OR_RETURN(state->model, Transformer::Load(state->checkpoint, options.compute, length));
   RETURN_IF_ERROR(state->MakePages(options.kv_memory));
+  const int64_t row_bytes =
+      int64_t{state->model->spec().vocab} * static_cast<int64_t>(sizeof(float));
+  state->rows_per_part = std::max<int64_t>(1, options.logits_memory.value / row_bytes);
   const Seconds opened = clock.Now();
   const auto ignore = [](Bytes, Bytes) {};
   if (options.progress) {
@@ -193,9 +192,8 @@ std::vector<SliceResult> ModelExecutor::Execute(const StepPlan& plan) {
   CHECK(rows == static_cast<int64_t>(uses.size()), "{} rows, {} uses", rows, uses.size());
 
   const auto vocab = static_cast<size_t>(s.model->spec().vocab);
-  const int64_t part = std::max<int64_t>(1, kLogitsBytes / static_cast<int64_t>(4 * vocab));
-  for (int64_t first = 0; first < rows; first += part) {
-    const int64_t count = std::min(part, rows - first);
+  for (int64_t first = 0; first < rows; first += s.rows_per_part) {
+    const int64_t count = std::min(s.rows_per_part, rows - first);
     const std::span<const float> logits = s.model->Logits(first, count, s.ops);
     s.pool.Run(count, [&](int64_t task, int) {
       UseRow(uses[static_cast<size_t>(first + task)], plan,

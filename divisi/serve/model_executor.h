@@ -27,6 +27,10 @@ class ModelExecutor final : public Executor {
     std::optional<Isa> isa;     // The fastest that this machine runs, by default.
     int64_t max_model_len = 0;  // Longest sequence; 0: what the model's config allows.
     Bytes kv_memory;            // Holds at least one sequence of max_model_len.
+    // Logits of a step are computed and used in parts of about this size: a scored prompt of 2048
+    // tokens over a vocabulary of 152k would need 1.2 GB at once. Large enough that reading the
+    // head's weights again for each part (0.3 GB, for 440 rows of logits) does not count.
+    Bytes logits_memory{int64_t{256} << 20};
     // Called as weights are mapped. May be empty.
     std::function<void(Bytes done, Bytes total)> progress;
   };

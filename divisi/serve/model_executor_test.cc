@@ -131,6 +131,25 @@ TEST(ModelExecutor, ScoresThePromptChunkByChunkAsAtOnce) {
   }
 }
 
+TEST(ModelExecutor, LogitsInPartsScoreTheSame) {
+  const Request request{.prompt = Prompt(40, 11), .prompt_logprobs = 0};
+  const Running running(request, 0), other(request, 40);
+  const StepPlan plan = Plan({running.Slice(40, true), other.Slice(40, true)});
+  const auto expected = LoadTiny()->Execute(plan);
+  ModelExecutor::Options options = TinyOptions();
+  for (const int64_t rows : {0, 1, 7, 79}) {  // Of 80 rows; a part has one row at least.
+    options.logits_memory = Bytes(rows * 2048 * 4);
+    const auto results = LoadTiny(options)->Execute(plan);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(results[i].sampled->token, expected[i].sampled->token);
+      ASSERT_EQ(results[i].prompt_scores.size(), 39u);
+      for (size_t t = 0; t < 39; ++t) {
+        EXPECT_EQ(results[i].prompt_scores[t].logprob, expected[i].prompt_scores[t].logprob);
+      }
+    }
+  }
+}
+
 // After a preemption prompt and output are computed again in one slice; the next token must be what
 // it would have been, and scores are of the prompt alone.
 TEST(ModelExecutor, RecomputedSequenceGoesOnAsBefore) {
