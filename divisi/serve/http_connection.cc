@@ -56,6 +56,9 @@ HttpConnection::HttpConnection(std::shared_ptr<asio::io_context> io, Socket sock
       parser_(options.parser) {
   boost::system::error_code ignored;  // A hint: without it, small writes wait for acknowledgements.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  if (options.send_buffer_bytes > 0) {
+    socket_.set_option(asio::socket_base::send_buffer_size(options.send_buffer_bytes), ignored);
+  }
 }
 
 void HttpConnection::Begin() {

@@ -28,6 +28,7 @@ struct HttpServerOptions {
   HttpParser::Options parser;
   size_t max_pipelined_bytes = 64 << 10;  // Read ahead of the request being answered.
   size_t max_buffered_bytes = 1 << 20;    // Of a stream, unsent: beyond it the client is too slow.
+  int send_buffer_bytes = 0;              // The kernel's, per connection; 0: as the system says.
   Seconds idle_timeout{75};        // From the end of an answer, or the accept, to a complete head.
   Seconds body_timeout{60};        // From the head to the end of the body.
   Seconds write_timeout{30};       // Without a byte taken by the client while some wait for it.
