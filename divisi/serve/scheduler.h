@@ -13,7 +13,8 @@
 //      hardly be preempted. One that lacks pages stops those behind it; two kinds are passed over:
 //      - A prompt longer than what is left of the step, while a prefill is under way: there is at
 //        most one between steps, and it leaves a quarter of each step to shorter prompts, so that a
-//        long prompt delays a short one by a step, not by its whole length.
+//        long prompt delays a short one by a step, not by its whole length. What none of them takes
+//        it gets after all.
 //      - One whose next page is just being computed by another request: it waits to share it.
 //
 // Why nothing starves: the oldest running request is never preempted while another runs, and fits

@@ -23,10 +23,12 @@ const StepPlan& Scheduler::State::Plan() {
   CHECK(planned_.empty(), "the last plan is not committed");
   plan_ = {};
   prefill_under_way_ = false;
+  prefill_slice_.reset();
   pages_owed_ = 0;
   PlanDecodes();
   PlanPrefill();
   Admit();
+  WidenPrefill();
   CHECK(!planned_.empty() || !HasWork(), "{} running and {} waiting requests, and no plan",
         running_.size(), waiting_.size());
   return plan_;
@@ -49,9 +51,7 @@ void Scheduler::State::PlanPrefill() {
       std::ranges::find_if(running_, [](const ScheduledRequest* entry) { return !entry->planned; });
   if (found == running_.end()) return;
   ScheduledRequest& entry = **found;
-  const int64_t wanted = std::min(BudgetLeft(), ChunkFor(entry, !waiting_.empty()));
-  const int64_t pages = static_cast<int64_t>(entry.pages.size()) + pool_.available();
-  const int64_t count = std::min(wanted, pages * kBlockTokens - entry.sequence.computed);
+  const int64_t count = std::min(ChunkFor(entry, BudgetLeft(), !waiting_.empty()), RoomFor(entry));
   if (count > 0) {
     CHECK(TryGrow(entry, entry.sequence.computed + count));
     AddSlice(entry, count);
@@ -60,15 +60,36 @@ void Scheduler::State::PlanPrefill() {
   }
 }
 
-// The entry's share of what is left of the step.
-int64_t Scheduler::State::ChunkFor(const ScheduledRequest& entry, bool others_wait) const {
-  const int64_t left = BudgetLeft();
+// Tokens that the entry can compute with its pages and all that are to be had.
+int64_t Scheduler::State::RoomFor(const ScheduledRequest& entry) const {
+  const int64_t pages = static_cast<int64_t>(entry.pages.size()) + pool_.available();
+  return pages * kBlockTokens - entry.sequence.computed;
+}
+
+// The entry's share of `left` tokens of the step.
+int64_t Scheduler::State::ChunkFor(const ScheduledRequest& entry, int64_t left,
+                                   bool others_wait) const {
   if (entry.remaining() <= left) return entry.remaining();
   const int64_t chunk = others_wait ? left - left / kShortShare : left;
   // Ends at a page's end where it can: that page is then complete and can be shared.
   const int64_t end = entry.sequence.computed + chunk;
   const int64_t aligned = end - end % kBlockTokens;
   return aligned > entry.sequence.computed ? aligned - entry.sequence.computed : chunk;
+}
+
+// Gives the prefill under way what it left to shorter prompts and none of them took.
+void Scheduler::State::WidenPrefill() {
+  if (!prefill_slice_) return;
+  ScheduledRequest& entry = *planned_[*prefill_slice_];
+  StepSlice& slice = plan_.slices[*prefill_slice_];
+  const int64_t count =
+      std::min(ChunkFor(entry, slice.count + BudgetLeft(), false), RoomFor(entry));
+  if (count <= slice.count) return;
+  CHECK(TryGrow(entry, slice.start + count));
+  plan_.tokens += count - slice.count;
+  slice.count = count;
+  slice.blocks = entry.pages;
+  slice.sample = slice.start + count == entry.size();
 }
 
 void Scheduler::State::AddSlice(ScheduledRequest& entry, int64_t count) {
@@ -82,7 +103,9 @@ void Scheduler::State::AddSlice(ScheduledRequest& entry, int64_t count) {
   plan_.tokens += count;
   planned_.push_back(&entry);
   entry.planned = true;
-  if (!sample) NotePrefillUnderWay(entry);
+  if (sample) return;
+  prefill_slice_ = planned_.size() - 1;
+  NotePrefillUnderWay(entry);
 }
 
 void Scheduler::State::NotePrefillUnderWay(const ScheduledRequest& entry) {
@@ -130,7 +153,7 @@ bool Scheduler::State::TryAdmit(ScheduledRequest& entry, bool& blocked) {
     return false;
   }
   Start(entry, shared);
-  const int64_t count = ChunkFor(entry, waiting_.size() > 1);
+  const int64_t count = ChunkFor(entry, BudgetLeft(), waiting_.size() > 1);
   CHECK(TryGrow(entry, entry.sequence.computed + count));
   AddSlice(entry, count);
   return true;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -69,7 +70,9 @@ class Scheduler::State {
   void PlanPrefill();
   void Admit();
   bool TryAdmit(ScheduledRequest& entry, bool& blocked);
-  int64_t ChunkFor(const ScheduledRequest& entry, bool others_wait) const;
+  void WidenPrefill();
+  int64_t RoomFor(const ScheduledRequest& entry) const;
+  int64_t ChunkFor(const ScheduledRequest& entry, int64_t left, bool others_wait) const;
   void AddSlice(ScheduledRequest& entry, int64_t count);
   void NotePrefillUnderWay(const ScheduledRequest& entry);
   bool KeepsHolding(ScheduledRequest& entry, size_t page) const;
@@ -110,8 +113,9 @@ class Scheduler::State {
   std::vector<ScheduledRequest*> planned_;  // One per slice.
   std::vector<SchedulerEvent> plan_events_;
   std::vector<std::unique_ptr<ScheduledRequest>> cancelled_;  // While planned.
-  bool prefill_under_way_ = false;  // One prefill does not end with this step.
-  int64_t pages_owed_ = 0;          // What it will still need.
+  std::optional<size_t> prefill_slice_;  // Of the prefill under way, when it has one.
+  bool prefill_under_way_ = false;       // One prefill does not end with this step.
+  int64_t pages_owed_ = 0;               // What it will still need.
 
   int64_t preemptions_ = 0;
   int64_t prefix_queried_ = 0;

@@ -108,6 +108,18 @@ TEST(SchedulerTest, ALongPromptLeavesRoomForShortOnes) {
   EXPECT_EQ(bench.finished.size(), 4u);
 }
 
+TEST(SchedulerTest, WhatNoShortPromptTakesGoesToTheLongOne) {
+  Bench bench({.max_batched_tokens = 64, .max_model_len = 1000, .blocks = 64});
+  bench.Add(RequestOf(1, Prompt(150, 1000), 1));
+  bench.Add(RequestOf(2, Prompt(300, 2000), 1));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 64}}));
+  bench.Add(RequestOf(3, Prompt(10, 3000), 1));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 48}, {3, 10}}));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 38}, {2, 16}}));
+  bench.Finish();
+  EXPECT_EQ(bench.finished.size(), 3u);
+}
+
 TEST(SchedulerTest, EndsAtStopTokensMaxTokensAndTheContext) {
   Bench bench({.max_model_len = 40, .blocks = 16});
   bench.Add(RequestOf(1, Prompt(5), 3));
@@ -169,11 +181,11 @@ TEST(SchedulerTest, AHoldEndsWhenTheOtherIsCancelled) {
   Bench bench({.max_batched_tokens = 32, .max_model_len = 200, .blocks = 64});
   bench.Add(RequestOf(1, Prompt(100), 1));
   bench.Add(RequestOf(2, Prompt(100), 1));
-  EXPECT_EQ(bench.Step(), (Ran{{1, 16}}));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 32}}));
   EXPECT_TRUE(bench.scheduler.Cancel(1));
   EXPECT_FALSE(bench.scheduler.Cancel(1));
-  EXPECT_EQ(bench.Step(), (Ran{{2, 32}}));  // It was alone: the whole step, after the shared page.
-  EXPECT_EQ(bench.cached[2], 16);
+  EXPECT_EQ(bench.Step(), (Ran{{2, 32}}));
+  EXPECT_EQ(bench.cached[2], 32);
   bench.Finish();
 }
 
@@ -220,8 +232,8 @@ TEST(SchedulerTest, PagesOwedToThePrefillUnderWayAreNotGivenAway) {
   Bench bench({.max_batched_tokens = 40, .max_model_len = 120, .blocks = 8});
   bench.Add(RequestOf(1, Prompt(100, 1000), 10));  // Seven pages.
   bench.Add(RequestOf(2, Prompt(10, 2000), 10));   // One, and with a reserve of one, too many.
-  EXPECT_EQ(bench.Step(), (Ran{{1, 16}}));
-  EXPECT_EQ(bench.Step(), (Ran{{1, 16}}));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 32}}));
+  EXPECT_EQ(bench.Step(), (Ran{{1, 32}}));
   bench.Finish();
   EXPECT_TRUE(bench.preempted.empty());
 }
