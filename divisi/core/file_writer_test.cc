@@ -1,0 +1,51 @@
+#include "divisi/core/file_writer.h"
+
+#include <gtest/gtest.h>
+
+#include "divisi/core/file.h"
+
+namespace divisi {
+namespace {
+
+class FileWriterTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = std::filesystem::path(testing::TempDir()) / "file_writer_test";
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::filesystem::path directory_;
+};
+
+std::span<const std::byte> BytesOf(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+TEST_F(FileWriterTest, NothingIsVisibleBeforeCommit) {
+  const auto path = directory_ / "file";
+  ASSERT_TRUE(WriteFileAtomic(path, "old").ok());
+  FileWriter writer = FileWriter::Create(path).value();
+  ASSERT_TRUE(writer.Append(BytesOf("new ")).ok());
+  ASSERT_TRUE(writer.Append(BytesOf("content")).ok());
+  EXPECT_EQ(ReadFile(path, 100).value(), "old");
+  ASSERT_TRUE(writer.Commit().ok());
+  EXPECT_EQ(ReadFile(path, 100).value(), "new content");
+}
+
+TEST_F(FileWriterTest, AbandonedLeavesNothing) {
+  {
+    FileWriter writer = FileWriter::Create(directory_ / "file").value();
+    ASSERT_TRUE(writer.Append(BytesOf("half")).ok());
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(FileWriterTest, SaysWhatIsWrong) {
+  EXPECT_EQ(FileWriter::Create(directory_ / "no" / "file").error().code, Code::kNotFound);
+  std::filesystem::create_directories(directory_ / "taken");
+  FileWriter writer = FileWriter::Create(directory_ / "taken").value();
+  EXPECT_NE(writer.Commit().error().message.find("taken"), std::string::npos);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
+}
+
+}  // namespace
+}  // namespace divisi
