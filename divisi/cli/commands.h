@@ -20,5 +20,6 @@ namespace divisi {
 CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string& description);
 
 void AddBenchServeCommand(CLI::App& app);
+void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 
 }  // namespace divisi

@@ -14,6 +14,8 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::help);
   divisi::AddBenchServeCommand(app);
 
+  divisi::AddModelCommand(app);
+
   CLI11_PARSE(app, argc, argv);
   return 0;
 }

@@ -1,0 +1,106 @@
+#include "divisi/model/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace divisi {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kTinyModel = DIVISI_SOURCE_DIR "/models/tiny-qwen3";
+
+ServeLoad Load() {
+  return {.sequences = 4, .tokens = 100, .kv_type = DataType::kBf16, .machine = Bytes(10'000'000)};
+}
+
+TEST(InspectTest, AddsUpTheBundledModel) {
+  const Checkpoint checkpoint = Checkpoint::Open(kTinyModel).value();
+  const Inspection inspection = Inspect(checkpoint);
+  EXPECT_THAT(inspection.problems, IsEmpty());
+  EXPECT_EQ(WeightBytes(inspection), checkpoint.TotalBytes());
+  const Json json = InspectionJson(inspection, Load());
+  EXPECT_EQ(json.Find("parameters")->as_int(), 1'443'840);
+  EXPECT_EQ(json.Find("weight_bytes")->as_int(), 2'887'680);
+  // 2 * 6 layers * 2 heads * 32 = 768 numbers.
+  EXPECT_EQ(json.Find("kv_bytes_per_token")->Find("float32")->as_int(), 3072);
+  const Json* serve = json.Find("serve");
+  EXPECT_EQ(serve->Find("kv_bytes")->as_int(), 4 * 100 * 1536);
+  EXPECT_EQ(serve->Find("total_bytes")->as_int(), 2'887'680 + 614'400);
+  EXPECT_TRUE(serve->Find("fits")->as_bool());
+  int64_t parameters = 0;
+  for (const Json& group : json.Find("weights")->as_array()) {
+    parameters += group.Find("parameters")->as_int();
+  }
+  EXPECT_EQ(parameters, 1'443'840);
+}
+
+TEST(InspectTest, AConfigAloneSaysTheSame) {
+  const Checkpoint checkpoint = Checkpoint::Open(kTinyModel).value();
+  EXPECT_EQ(InspectionJson(InspectSpec(checkpoint.spec()), Load()),
+            InspectionJson(Inspect(checkpoint), Load()));
+}
+
+TEST(InspectTest, SaysWhatDoesNotFit) {
+  ServeLoad load = Load();
+  load.machine = Bytes(2'887'680 + 614'399);
+  const Inspection inspection = InspectSpec(Checkpoint::Open(kTinyModel)->spec());
+  EXPECT_FALSE(InspectionJson(inspection, load).Find("serve")->Find("fits")->as_bool());
+  EXPECT_THAT(InspectionText(inspection, load), HasSubstr("does not fit"));
+}
+
+TEST(InspectTest, TextShowsShapesAndSums) {
+  const Checkpoint checkpoint = Checkpoint::Open(kTinyModel).value();
+  EXPECT_THAT(InspectionText(Inspect(checkpoint), Load()),
+              AllOf(HasSubstr("qwen3 (Qwen3ForCausalLM)"), HasSubstr("4 query heads over 2 KV"),
+                    HasSubstr("1,443,840"), HasSubstr("1.5 KiB as bfloat16")));
+  EXPECT_THAT(TensorsText(checkpoint), HasSubstr("model.layers.5.mlp.down_proj.weight"));
+  EXPECT_THAT(TensorsText(checkpoint), HasSubstr("128 x 384"));
+  EXPECT_EQ(TensorsJson(checkpoint).as_array().size(), checkpoint.tensors().size());
+}
+
+// A checkpoint whose config asks for more than its weights hold.
+class IncompleteTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+    std::filesystem::create_symlink(std::filesystem::path(kTinyModel) / "model.safetensors",
+                                    directory_ / "model.safetensors");
+    const auto text = ReadFile(std::filesystem::path(kTinyModel) / "config.json", 1 << 20);
+    config_ = Json::Parse(*text).value();
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  Inspection InspectWith(std::string_view field, Json value) {
+    config_.Set(field, std::move(value));
+    EXPECT_TRUE(WriteFileAtomic(directory_ / "config.json", config_.Dump()).ok());
+    return Inspect(Checkpoint::Open(directory_).value());
+  }
+  std::filesystem::path directory_ = std::filesystem::path(testing::TempDir()) / "inspect_test";
+  Json config_;
+};
+
+TEST_F(IncompleteTest, NamesMissingTensors) {
+  const Inspection inspection = InspectWith("tie_word_embeddings", false);
+  ASSERT_EQ(inspection.problems.size(), 1u);
+  EXPECT_THAT(inspection.problems[0], HasSubstr("lm_head.weight"));
+  EXPECT_THAT(InspectionText(inspection, Load()), HasSubstr("problem: "));
+}
+
+TEST_F(IncompleteTest, NamesMisshapenTensors) {
+  const Inspection inspection = InspectWith("vocab_size", 4096);
+  ASSERT_EQ(inspection.problems.size(), 1u);
+  EXPECT_THAT(inspection.problems[0], AllOf(HasSubstr("embed_tokens"), HasSubstr("[4096, 128]")));
+}
+
+TEST_F(IncompleteTest, CountsUnusedTensorsApart) {
+  const Inspection inspection = InspectWith("num_hidden_layers", 5);
+  EXPECT_THAT(inspection.problems, IsEmpty());
+  EXPECT_EQ(inspection.groups.back().part, "other");
+  EXPECT_EQ(inspection.groups.back().tensors, 11);  // A layer's.
+}
+
+}  // namespace
+}  // namespace divisi

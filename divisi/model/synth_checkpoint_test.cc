@@ -1,0 +1,107 @@
+#include "divisi/model/synth_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "divisi/core/file.h"
+#include "divisi/model/checkpoint.h"
+#include "divisi/model/inspect.h"
+#include "divisi/model/tokenizer.h"
+
+namespace divisi {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kTinyModel = DIVISI_SOURCE_DIR "/models/tiny-qwen3";
+
+class SynthCheckpointTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directories(directory_);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  // The example's config, made small enough for a test.
+  static Json SmallConfig(const std::string& example) {
+    const auto path = std::filesystem::path(DIVISI_SOURCE_DIR) / "examples/configs" / example;
+    Json config = Json::Parse(ReadFile(path, 1 << 20).value()).value();
+    config.Set("num_hidden_layers", 2);
+    config.Set("hidden_size", 128);
+    config.Set("num_attention_heads", 4);
+    config.Set("num_key_value_heads", 2);
+    config.Set("intermediate_size", 192);
+    config.Set("vocab_size", 2048);
+    config.Set("bos_token_id", nullptr);
+    config.Set("eos_token_id", nullptr);
+    return config;
+  }
+  Json Written(const char* name) {
+    return Json::Parse(ReadFile(directory_ / name, 1 << 24).value()).value();
+  }
+
+  ThreadPool pool_{2};
+  std::filesystem::path directory_ = std::filesystem::path(testing::TempDir()) / "synth_checkpoint";
+};
+
+class SynthFamilyTest : public SynthCheckpointTest,
+                        public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Examples, SynthFamilyTest,
+                         testing::Values("qwen3-0.6b.json", "qwen2.5-0.5b.json",
+                                         "llama-3.2-1b.json"));
+
+TEST_P(SynthFamilyTest, IsAWholeCheckpoint) {
+  const Json config = SmallConfig(GetParam());
+  ASSERT_TRUE(WriteSynthCheckpoint(config, directory_, {}, pool_).ok());
+  const Checkpoint checkpoint = Checkpoint::Open(directory_).value();
+  EXPECT_THAT(Inspect(checkpoint).problems, IsEmpty());
+  EXPECT_THAT(checkpoint.spec().eos_token_ids, ElementsAre(2047, 2045));
+  const Tokenizer tokenizer = Tokenizer::Load(directory_).value();
+  EXPECT_EQ(tokenizer.vocab_size(), 2048);
+  EXPECT_EQ(tokenizer.FindToken("<|im_end|>"), 2047);
+  EXPECT_EQ(Written("generation_config.json").Find("eos_token_id")->as_array().size(), 2u);
+  EXPECT_THAT(Written("tokenizer_config.json").Find("chat_template")->as_string(),
+              HasSubstr("<|im_start|>"));
+}
+
+TEST_F(SynthCheckpointTest, StoresTheAskedType) {
+  Json config = SmallConfig("qwen3-0.6b.json");
+  ASSERT_TRUE(
+      WriteSynthCheckpoint(config, directory_, {.weights = {.type = DataType::kF32}}, pool_).ok());
+  const Checkpoint checkpoint = Checkpoint::Open(directory_).value();
+  EXPECT_EQ(checkpoint.spec().stored_type, DataType::kF32);
+  EXPECT_EQ(checkpoint.TotalBytes(), Bytes(4 * checkpoint.spec().Parameters()));
+}
+
+TEST_F(SynthCheckpointTest, CopiesATokenizer) {
+  const Json config = SmallConfig("qwen3-0.6b.json");
+  ASSERT_TRUE(
+      WriteSynthCheckpoint(config, directory_, {.tokenizer_directory = kTinyModel}, pool_).ok());
+  EXPECT_EQ(ReadFile(directory_ / "tokenizer.json", 1 << 24).value(),
+            ReadFile(std::filesystem::path(kTinyModel) / "tokenizer.json", 1 << 24).value());
+  EXPECT_THAT(Checkpoint::Open(directory_)->spec().eos_token_ids, ElementsAre(2047, 2045));
+}
+
+TEST_F(SynthCheckpointTest, RefusesATokenizerBeyondTheVocabulary) {
+  Json config = SmallConfig("qwen3-0.6b.json");
+  config.Set("vocab_size", 2047);
+  const auto written =
+      WriteSynthCheckpoint(config, directory_, {.tokenizer_directory = kTinyModel}, pool_);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(written.error().message, HasSubstr("2048 ids"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "config.json"));
+}
+
+TEST_F(SynthCheckpointTest, RefusesWhatTheSpecRefuses) {
+  Json config = SmallConfig("qwen3-0.6b.json");
+  config.Set("model_type", "gpt2");
+  EXPECT_EQ(WriteSynthCheckpoint(config, directory_, {}, pool_).error().code, Code::kUnimplemented);
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+}  // namespace
+}  // namespace divisi
