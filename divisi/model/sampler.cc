@@ -207,44 +207,9 @@ Candidate WeightedCut(std::vector<Candidate>& candidates, double mass, float max
   return *(end - 1);
 }
 
-// The last token that min_p, top_k and top_p leave; by default (no filter) after every token.
-// Requires: the summary's max is finite.
-Candidate Cut(const Summary& summary, const SamplingParams& params, float inverse_temperature) {
-  Candidate cut;
-  const bool limits_mass = params.top_p < 1;
-  const bool limits_count =
-      params.top_k > 0 && static_cast<size_t>(params.top_k) < summary.logits.size();
-  if (params.min_p > 0) {
-    // weight < min_p  <=>  logit < max + T ln(min_p)
-    cut.logit = summary.max + static_cast<float>(std::log(params.min_p) / inverse_temperature);
-  }
-  if (!limits_mass && !limits_count) return cut;
-
-  float floor = cut.logit;
-  double total = 0;
-  if (limits_mass && !limits_count && params.min_p == 0) {
-    // Tokens lighter than (1 - top_p) total / V together weigh less than (1 - top_p) total, so the
-    // kept ones are all heavier. Half of that leaves room for rounding.
-    total = Mass(summary, inverse_temperature);
-    const double lightest =
-        (1 - params.top_p) * total / 2 / static_cast<double>(summary.logits.size());
-    floor = summary.max + static_cast<float>(std::log(lightest) / inverse_temperature);
-  }
-  std::vector<Candidate> kept =
-      Select(summary, limits_count ? static_cast<size_t>(params.top_k) : 0, floor);
-  if (!limits_mass) return *std::max_element(kept.begin(), kept.end(), RanksBefore);
-  if (total == 0) {
-    for (const Candidate& candidate : kept) {
-      total += Weight(candidate, summary.max, inverse_temperature);
-    }
-  }
-  return WeightedCut(kept, params.top_p * total, summary.max, inverse_temperature);
-}
-
-// Weights of a block's tokens up to `cut`; 0 for the others.
-void KeptWeights(const Summary& summary, size_t b, const Candidate& cut, float inverse_temperature,
-                 Block& weights) {
-  Block logits;
+// A block's logits, and the weights of its tokens up to `cut`; 0 for the others.
+void LoadKept(const Summary& summary, size_t b, const Candidate& cut, float inverse_temperature,
+              Block& logits, Block& weights) {
   summary.Load(b, logits);
   weights = logits;
   ToWeights(weights, summary.max, inverse_temperature);
@@ -259,15 +224,89 @@ void KeptWeights(const Summary& summary, size_t b, const Candidate& cut, float i
   }
 }
 
+// Where a token's weight lies in a histogram: by distance from the best in nats, 64 buckets each,
+// what is beyond 32 nats (e^-32, below 1e-8 of any cut even if all tokens lie there) in the last.
+// A lower logit never has a lower bucket.
+constexpr float kBucketsPerNat = 64;
+constexpr int32_t kBuckets = 2048;
+
+using BlockBuckets = std::array<int32_t, kBlock>;
+void FindBuckets(const Block& logits, float max, float inverse_temperature, BlockBuckets& buckets) {
+  constexpr float kLast = kBuckets - 1;
+  for (size_t i = 0; i < kBlock; ++i) {
+    const float bucket = (max - logits[i]) * inverse_temperature * kBucketsPerNat;
+    buckets[i] = static_cast<int32_t>(bucket < kLast ? bucket : kLast);
+  }
+}
+
+// The last of the fewest best tokens, among those up to `cut`, that hold `fraction` of their mass.
+// A histogram finds the one bucket where the mass is reached; only its tokens are ranked.
+Candidate MassCut(const Summary& summary, const Candidate& cut, double fraction,
+                  float inverse_temperature) {
+  Block logits, weights;
+  BlockBuckets buckets;
+  std::vector<double> masses(kBuckets);
+  double total = 0;
+  for (size_t b = 0; b < summary.blocks(); ++b) {
+    if (summary.block_max[b] < cut.logit) continue;
+    LoadKept(summary, b, cut, inverse_temperature, logits, weights);
+    FindBuckets(logits, summary.max, inverse_temperature, buckets);
+    for (size_t i = 0; i < kBlock; ++i) masses[static_cast<size_t>(buckets[i])] += weights[i];
+  }
+  for (const double mass : masses) total += mass;
+  double missing = fraction * total;
+  int32_t chosen = 0;
+  for (int32_t bucket = 0; bucket < kBuckets; ++bucket) {
+    const double mass = masses[static_cast<size_t>(bucket)];
+    if (mass == 0) continue;
+    chosen = bucket;  // The last with any mass, where rounding keeps the sum short.
+    if (mass >= missing) break;
+    missing -= mass;
+  }
+  std::vector<Candidate> candidates;
+  for (size_t b = 0; b < summary.blocks(); ++b) {
+    if (summary.block_max[b] < cut.logit) continue;
+    summary.Load(b, logits);
+    FindBuckets(logits, summary.max, inverse_temperature, buckets);
+    for (size_t i = 0; i < kBlock; ++i) {
+      if (buckets[i] != chosen || logits[i] == kMinusInfinity) continue;
+      const Candidate candidate{.logit = logits[i], .token = static_cast<TokenId>(b * kBlock + i)};
+      if (!cut.Before(candidate)) candidates.push_back(candidate);
+    }
+  }
+  return WeightedCut(candidates, missing, summary.max, inverse_temperature);
+}
+
+// The last token that min_p, top_k and top_p leave; by default (no filter) after every token.
+// Requires: the summary's max is finite.
+Candidate Cut(const Summary& summary, const SamplingParams& params, float inverse_temperature) {
+  Candidate cut;
+  if (params.min_p > 0) {
+    // weight < min_p  <=>  logit < max + T ln(min_p)
+    cut.logit = summary.max + static_cast<float>(std::log(params.min_p) / inverse_temperature);
+  }
+  const bool limits_mass = params.top_p < 1;
+  if (params.top_k <= 0 || static_cast<size_t>(params.top_k) >= summary.logits.size()) {
+    return limits_mass ? MassCut(summary, cut, params.top_p, inverse_temperature) : cut;
+  }
+  std::vector<Candidate> kept = Select(summary, static_cast<size_t>(params.top_k), cut.logit);
+  if (!limits_mass) return *std::max_element(kept.begin(), kept.end(), RanksBefore);
+  double total = 0;
+  for (const Candidate& candidate : kept) {
+    total += Weight(candidate, summary.max, inverse_temperature);
+  }
+  return WeightedCut(kept, params.top_p * total, summary.max, inverse_temperature);
+}
+
 // The token at fraction `uniform` of the mass up to `cut`, tokens in order of id.
 TokenId Draw(const Summary& summary, const Candidate& cut, float inverse_temperature,
              double uniform) {
-  Block weights;
+  Block logits, weights;
   std::vector<double> masses(summary.blocks());
   double total = 0;
   for (size_t b = 0; b < summary.blocks(); ++b) {
     if (summary.block_max[b] < cut.logit) continue;
-    KeptWeights(summary, b, cut, inverse_temperature, weights);
+    LoadKept(summary, b, cut, inverse_temperature, logits, weights);
     masses[b] = Sum(weights);
     total += masses[b];
   }
@@ -280,7 +319,7 @@ TokenId Draw(const Summary& summary, const Candidate& cut, float inverse_tempera
     if (target < masses[b]) break;
     target -= masses[b];
   }
-  KeptWeights(summary, chosen, cut, inverse_temperature, weights);
+  LoadKept(summary, chosen, cut, inverse_temperature, logits, weights);
   size_t last = 0;
   for (size_t i = 0; i < kBlock; ++i) {
     if (weights[i] == 0) continue;

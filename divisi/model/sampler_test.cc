@@ -195,6 +195,25 @@ TEST(SampleToken, TopKKeepsExactlyKOfEqualLogits) {
   EXPECT_EQ(drawn.rbegin()->first, 2);
 }
 
+TEST(SampleToken, TopPCutsEqualLogitsByIdAndFarOnesWhole) {
+  const std::vector<float> equal(3000, 1.25f);
+  int above_half = 0;
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const TokenId token = SampleToken(equal, {}, 0, {.top_p = 0.25, .seed = seed}).token;
+    EXPECT_LT(token, 750);
+    above_half += token >= 375 ? 1 : 0;
+  }
+  EXPECT_NEAR(above_half, 250, 60);
+  // 40 nats behind the best: weights that are in no histogram bucket of their own.
+  std::vector<float> far(3000, -40.0f);
+  far[2000] = 0.0f;
+  for (const double top_p : {0.5, 0.999, 1 - 1e-15}) {
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      EXPECT_EQ(SampleToken(far, {}, 0, {.top_p = top_p, .seed = seed}).token, 2000);
+    }
+  }
+}
+
 TEST(SampleToken, PenaltiesFollowTheirDefinitions) {
   // Prompt {0, 1}, output {1, 2, 2}: repetition sees 0, 1, 2; presence and frequency see 1, 2.
   const std::vector<TokenId> tokens = {0, 1, 1, 2, 2};
