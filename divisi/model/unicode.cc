@@ -68,6 +68,34 @@ bool IsWhiteSpace(char32_t c) {
          c == 0x3000;
 }
 
+char32_t UpperCase(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(c)));
+}
+
+char32_t LowerCase(char32_t c) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c)));
+}
+
+bool IsCased(char32_t c) {
+  const auto category = utf8proc_category(static_cast<int32_t>(c));
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+         category == UTF8PROC_CATEGORY_LT;
+}
+
+bool IsPrintable(char32_t c) {
+  switch (utf8proc_category(static_cast<int32_t>(c))) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return false;
+    case UTF8PROC_CATEGORY_ZS: return c == ' ';
+    default: return true;
+  }
+}
+
 bool IsPlainNfc(std::string_view text) {
   // 0xCC is the first byte of U+0300; every later character begins with it or a greater byte.
   return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0xCC; });
