@@ -1,0 +1,96 @@
+#include "divisi/serve/http_parser.h"
+
+#include <gtest/gtest.h>
+
+#include "divisi/core/random.h"
+
+namespace divisi {
+namespace {
+
+using State = HttpParser::State;
+
+const std::string kTwo =
+    "POST /a?b=c HTTP/1.1\r\nHost: x\r\nX-One:  1 \r\nContent-Length: 5\r\n\r\nhello"
+    "GET /next HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+
+TEST(HttpParser, TakesOneRequestAndLeavesTheNext) {
+  HttpParser parser({});
+  const size_t taken = parser.Push(kTwo);
+  ASSERT_EQ(parser.state(), State::kDone);
+  const auto first = parser.Take();
+  EXPECT_EQ(first.request.method, "POST");
+  EXPECT_EQ(first.request.Path(), "/a");
+  EXPECT_EQ(first.request.Header("x-ONE"), "1");
+  EXPECT_EQ(first.request.Header("absent"), "");
+  EXPECT_EQ(first.request.body, "hello");
+  EXPECT_TRUE(first.keep_alive);
+  EXPECT_EQ(taken + parser.Push(kTwo.substr(taken)), kTwo.size());
+  const auto second = parser.Take();
+  EXPECT_EQ(second.request.target, "/next");
+  EXPECT_TRUE(second.http_1_0);
+  EXPECT_TRUE(second.keep_alive);
+}
+
+TEST(HttpParser, AnyCutOfTheBytesGivesTheSameRequests) {
+  const std::string bytes =
+      kTwo + "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n10;x=y\r\n" +
+      std::string(16, 'z') + "\r\n0\r\nTrailer: t\r\n\r\n" + kTwo;
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    Random random(seed);
+    HttpParser parser({});
+    std::string input;
+    std::vector<std::string> bodies;
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t count = std::min(bytes.size() - at, static_cast<size_t>(random.Between(1, 60)));
+      input += bytes.substr(at, count);
+      at += count;
+      while (true) {
+        const size_t taken = parser.Push(input);
+        input.erase(0, taken);
+        ASSERT_NE(parser.state(), State::kFailed) << "seed " << seed;
+        if (parser.state() != State::kDone) break;
+        bodies.push_back(parser.Take().request.body);
+      }
+    }
+    ASSERT_EQ(bodies, (std::vector<std::string>{"hello", "", "abc" + std::string(16, 'z'), "hello", ""}))
+        << "seed " << seed;
+  }
+}
+
+int StatusOf(const std::string& bytes, HttpParser::Options options = {}) {
+  HttpParser parser(options);
+  parser.Push(bytes);
+  return parser.state() == State::kFailed ? parser.error_response().status : 0;
+}
+
+TEST(HttpParser, RefusesWhatIsNotHttp) {
+  EXPECT_EQ(StatusOf("GET / HTTP/2.0\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nA B: c\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"), 400);
+  // Both at once is how requests are smuggled past a proxy (RFC 9112, section 6.1).
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400);
+}
+
+TEST(HttpParser, KeepsToItsBounds) {
+  const HttpParser::Options options{.max_head_bytes = 200, .max_body_bytes = 10};
+  EXPECT_EQ(StatusOf("GET /" + std::string(300, 'x') + " HTTP/1.1\r\n\r\n", options), 431);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nA: " + std::string(300, 'x'), options), 431);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n", options), 413);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n",
+                     options),
+            413);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n0123456789", options), 0);
+}
+
+TEST(HttpParser, KnowsWhoWaitsForContinue) {
+  HttpParser parser({});
+  parser.Push("POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n");
+  EXPECT_EQ(parser.state(), State::kBody);
+  EXPECT_TRUE(parser.expects_continue());
+}
+
+}  // namespace
+}  // namespace divisi
