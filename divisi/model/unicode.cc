@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <vector>
 
 #include "divisi/core/check.h"
@@ -14,6 +15,8 @@ namespace {
 
 // Canonical decompositions have at most 4 code points (UAX 15, table 8); room for twice as many.
 constexpr int kMaxDecomposition = 8;
+
+constexpr int32_t kBeforeTrailingConsonants = 0x11A7;
 
 struct Mark {
   int32_t code_point;
@@ -60,6 +63,18 @@ std::vector<int32_t> ToNfd(std::string_view text) {
   return out;
 }
 
+// Composes `code_points` in place and appends their UTF-8 to `out`.
+// Requires: canonical decomposition and order.
+void AppendComposed(std::span<int32_t> code_points, std::string& out) {
+  const auto length = utf8proc_normalize_utf32(
+      code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()),
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  CHECK(length >= 0, "utf8proc_normalize_utf32: {}", length);
+  for (const int32_t code_point : code_points.first(length)) {
+    AppendUtf8(static_cast<char32_t>(code_point), out);
+  }
+}
+
 }  // namespace
 
 bool IsWhiteSpace(char32_t c) {
@@ -103,14 +118,17 @@ bool IsPlainNfc(std::string_view text) {
 
 std::string ToNfc(std::string_view text) {
   std::vector<int32_t> code_points = ToNfd(text);
-  const auto length = utf8proc_normalize_utf32(
-      code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()),
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  CHECK(length >= 0, "utf8proc_normalize_utf32: {}", length);
   std::string normalised;
   normalised.reserve(text.size());
-  for (int64_t i = 0; i < length; ++i) {
-    AppendUtf8(static_cast<char32_t>(code_points[i]), normalised);
+  // utf8proc takes U+11A7 for the first trailing consonant and composes it away (U+11A8 is the
+  // first). It is a starter that composes with nothing, so the runs around it are independent.
+  for (auto begin = code_points.begin(); begin != code_points.end();) {
+    const auto end = std::find(begin, code_points.end(), kBeforeTrailingConsonants);
+    AppendComposed({begin, end}, normalised);
+    begin = end;
+    for (; begin != code_points.end() && *begin == kBeforeTrailingConsonants; ++begin) {
+      AppendUtf8(kBeforeTrailingConsonants, normalised);
+    }
   }
   return normalised;
 }

@@ -18,6 +18,11 @@ TEST(UnicodeTest, ComposesAndOrders) {
   EXPECT_EQ(ToNfc(""), "");
 }
 
+TEST(UnicodeTest, CodePointBeforeTheTrailingConsonantsStays) {
+  EXPECT_EQ(ToNfc("\uAC00\u11A7"), "\uAC00\u11A7");
+  EXPECT_EQ(ToNfc("\u1100\u1161\u11A7\u11A7\u1100\u1161\u11A8"), "\uAC00\u11A7\u11A7\uAC01");
+}
+
 TEST(UnicodeTest, PlainTextIsItsOwnFormC) {
   EXPECT_TRUE(IsPlainNfc("plain, café, ÿ, \u02FF"));
   EXPECT_FALSE(IsPlainNfc("e\u0301"));
