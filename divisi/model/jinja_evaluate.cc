@@ -167,7 +167,6 @@ Result<JinjaValue> JinjaInterpreter::CallMacro(const JinjaMacro& macro,
   for (const std::string& name : macro.parameters) names.push_back(name.c_str());
   ASSIGN_OR_RETURN(const auto bound, Placed(Bind(arguments, names, 0), place, macro.name));
   std::string outer = std::exchange(output_, {});
-  const int loops = std::exchange(loops_, 0);
   scopes_.emplace_back();
   scopes_.back().macro = true;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -181,7 +180,6 @@ Result<JinjaValue> JinjaInterpreter::CallMacro(const JinjaMacro& macro,
   }
   RETURN_IF_ERROR(Run(macro.body));
   scopes_.pop_back();
-  loops_ = loops;
   return JinjaValue(std::exchange(output_, std::move(outer)));
 }
 

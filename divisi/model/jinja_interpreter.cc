@@ -159,7 +159,6 @@ Result<JinjaInterpreter::Flow> JinjaInterpreter::RunNode(const JinjaFor& node, J
     items = made.sequence();
   }
   bool any = false;
-  ++loops_;
   for (size_t i = 0; i < items->items.size(); ++i) {
     const JinjaValue& item = items->items[i];
     if (!ahead) {
@@ -169,12 +168,11 @@ Result<JinjaInterpreter::Flow> JinjaInterpreter::RunNode(const JinjaFor& node, J
     any = true;
     JinjaValue loop;
     if (node.uses_loop) {
-      loop = std::make_shared<const JinjaLoop>(JinjaLoop{items, static_cast<int64_t>(i), loops_});
+      loop = std::make_shared<const JinjaLoop>(JinjaLoop{items, static_cast<int64_t>(i)});
     }
     ASSIGN_OR_RETURN(const Flow flow, RunIteration(node, item, node.uses_loop ? &loop : nullptr));
     if (flow == Flow::kBreak) break;
   }
-  --loops_;
   return any ? Flow::kNext : Run(node.otherwise);
 }
 

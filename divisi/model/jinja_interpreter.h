@@ -86,7 +86,6 @@ class JinjaInterpreter {
   std::vector<Scope> scopes_;  // The first holds the template's own variables.
   std::string output_;         // Of the innermost capture.
   int depth_ = 0;              // Evaluate, Run and CallMacro around this point.
-  int loops_ = 0;
 };
 
 }  // namespace divisi

@@ -26,8 +26,9 @@ JinjaValue LoopAttribute(const JinjaLoop& loop, std::string_view name) {
   if (name == "first") return loop.index0 == 0;
   if (name == "last") return loop.index0 == length - 1;
   if (name == "length") return length;
-  if (name == "depth") return loop.depth;
-  if (name == "depth0") return loop.depth - 1;
+  // Only recursive loops, which are not supported, go deeper.
+  if (name == "depth") return int64_t{1};
+  if (name == "depth0") return int64_t{0};
   if (name == "previtem") return item(loop.index0 - 1, "there is no previous item");
   if (name == "nextitem") return item(loop.index0 + 1, "there is no next item");
   return JinjaValue::Undefined(Format("loop has no '{}'", name));

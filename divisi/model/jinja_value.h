@@ -181,7 +181,6 @@ struct JinjaNamespace {
 struct JinjaLoop {
   std::shared_ptr<const JinjaSequence> items;
   int64_t index0 = 0;
-  int64_t depth = 1;
 };
 
 // Errors: kOutOfRange when nested beyond the bound or when the budget ends.
