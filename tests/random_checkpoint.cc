@@ -9,6 +9,7 @@
 #include "divisi/core/check.h"
 #include "divisi/core/file.h"
 #include "divisi/core/format.h"
+#include "divisi/model/safetensors_writer.h"
 
 namespace divisi {
 namespace {
@@ -51,10 +52,6 @@ std::string Encode(const std::vector<float>& values, DataType type) {
     }
   }
   return bytes;
-}
-
-const char* FormatName(DataType type) {
-  return type == DataType::kBf16 ? "BF16" : type == DataType::kF16 ? "F16" : "F32";
 }
 
 // Draws tensors one after another.
@@ -160,24 +157,13 @@ NamedTensors RandomTensors(const RandomShape& shape, uint64_t seed) {
 
 void WriteCheckpoint(const std::filesystem::path& directory, const Json& config,
                      const NamedTensors& tensors, DataType stored) {
-  Json header = Json::MakeObject();
+  std::vector<TensorSlot> slots;
   std::string data;
   for (const auto& [name, tensor] : tensors) {
-    Json entry = Json::MakeObject();
-    Json shape = Json::MakeArray();
-    for (const int64_t size : tensor.shape) shape.Append(size);
-    const std::string bytes = Encode(tensor.values, stored);
-    entry.Set("dtype", FormatName(stored));
-    entry.Set("shape", shape);
-    entry.Set("data_offsets", Json::Array{static_cast<int64_t>(data.size()),
-                                          static_cast<int64_t>(data.size() + bytes.size())});
-    header.Set(name, entry);
-    data += bytes;
+    slots.push_back({.name = name, .type = stored, .shape = tensor.shape});
+    data += Encode(tensor.values, stored);
   }
-  const std::string text = header.Dump();
-  const uint64_t length = text.size();
-  std::string file(reinterpret_cast<const char*>(&length), 8);
-  file += text + data;
+  const std::string file = SafetensorsHeader(slots) + data;
   const auto weights = WriteFileAtomic(directory / "model.safetensors", file);
   CHECK(weights.ok(), "{}", weights.error().message);
   const auto written = WriteFileAtomic(directory / "config.json", config.Dump());
