@@ -17,21 +17,6 @@ constexpr int64_t kActivationBytes = 768 << 10;
 // Weights of one task: long enough to stream, short enough that threads end together.
 constexpr int64_t kTaskWeightBytes = 128 << 10;
 
-const Kernels& KernelsOf(Isa isa) {
-  switch (isa) {
-    case Isa::kScalar:
-      return kScalarKernels;
-    case Isa::kAvx2:
-      return kAvx2Kernels;
-    case Isa::kAvx512:
-      return kAvx512Kernels;
-    case Isa::kAvx512Bf16:
-      return kAvx512Bf16Kernels;
-  }
-  CHECK(false, "isa {}", static_cast<int>(isa));
-  return kScalarKernels;
-}
-
 int64_t ElementSize(ComputeType type) { return type == ComputeType::kBf16 ? 2 : 4; }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

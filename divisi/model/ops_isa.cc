@@ -1,7 +1,9 @@
 // Which instruction sets this machine and its system run.
 #include <hwy/targets.h>
 
+#include "divisi/core/check.h"
 #include "divisi/model/ops.h"
+#include "divisi/model/ops_kernels.h"
 
 namespace divisi {
 
@@ -29,6 +31,21 @@ std::vector<Isa> SupportedIsas() {
     isas.push_back(Isa::kAvx512Bf16);
   }
   return isas;
+}
+
+const Kernels& KernelsOf(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return kScalarKernels;
+    case Isa::kAvx2:
+      return kAvx2Kernels;
+    case Isa::kAvx512:
+      return kAvx512Kernels;
+    case Isa::kAvx512Bf16:
+      return kAvx512Bf16Kernels;
+  }
+  CHECK(false, "isa {}", static_cast<int>(isa));
+  return kScalarKernels;
 }
 
 }  // namespace divisi

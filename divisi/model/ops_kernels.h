@@ -15,6 +15,8 @@
 
 namespace divisi {
 
+enum class Isa;  // ops.h
+
 // out[m][n] = x[m] . w[n] (+ bias[n]) (+ out[m][n]) for a block of rows of x and of w.
 struct MatMulBlock {
   const std::byte* x = nullptr;  // [rows, k], contiguous
@@ -89,6 +91,8 @@ struct Kernels {
   // `rounds` rounds of kPeakChains independent 16-lane bf16 dot products on registers; returns
   // something of their sum, so that none is left out.
   float (*dot_peak)(int64_t rounds);
+  // Adds up all of data, as f32, in order to read it. Requires: bytes % 512 == 0.
+  float (*read_peak)(const std::byte* data, int64_t bytes);
 };
 inline constexpr int kPeakChains = 24;
 
@@ -96,5 +100,6 @@ extern const Kernels kScalarKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512Bf16Kernels;
+const Kernels& KernelsOf(Isa isa);
 
 }  // namespace divisi

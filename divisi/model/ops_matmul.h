@@ -26,8 +26,12 @@ inline void StoreOutputs(const MatMulBlock& block, int64_t row, int64_t column, 
   }
 }
 
-template <typename V, typename X, typename W, int kRows>
-inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column) {
+// kAhead rows of the next four of w, from `ahead` on, are fetched as the tile goes along K. Without
+// it a product of few rows waits for memory and for arithmetic in turn. Fetching the place in the
+// next row that is being read in this one beats fetching the next rows from their beginning on.
+template <typename V, typename X, typename W, int kAhead, int kRows>
+inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column,
+                         const std::byte* ahead) {
   static_assert(static_cast<int>(X::kWidth) == static_cast<int>(W::kWidth));
   const int64_t columns =
       block.columns - column < kTileColumns ? block.columns - column : kTileColumns;
@@ -40,6 +44,8 @@ inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column) 
   for (auto& lanes : acc) lanes = V::Zero();
   int64_t k = 0;
   for (; k + X::kWidth <= block.k; k += X::kWidth) {
+#pragma GCC unroll 4
+    for (int n = 0; n < kAhead; ++n) __builtin_prefetch(ahead + (n * block.k + k) * W::kBytes);
     typename W::Vector wv[kTileColumns];
 #pragma GCC unroll 8
     for (int n = 0; n < kTileColumns; ++n) wv[n] = W::Load(w[n] + k * W::kBytes);
@@ -69,25 +75,41 @@ inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column) 
   }
 }
 
-template <typename V, typename X, typename W, int kRows>
-inline void MultiplyRows(const MatMulBlock& block, int64_t row, int64_t column, int64_t rows) {
-  if constexpr (kRows > 1) {
-    if (rows < kRows) return MultiplyRows<V, X, W, kRows - 1>(block, row, column, rows);
+// One tile of kFewest <= rows <= kRows.
+template <typename V, typename X, typename W, int kAhead, int kFewest, int kRows>
+inline void MultiplyRows(const MatMulBlock& block, int64_t row, int64_t column, int64_t rows,
+                         const std::byte* ahead) {
+  if constexpr (kRows > kFewest) {
+    if (rows < kRows) {
+      return MultiplyRows<V, X, W, kAhead, kFewest, kRows - 1>(block, row, column, rows, ahead);
+    }
   }
-  MultiplyTile<V, X, W, kRows>(block, row, column);
+  MultiplyTile<V, X, W, kAhead, kRows>(block, row, column, ahead);
+}
+
+// `tiles` tiles of equal height: 8 rows are 4 + 4, not 6 + 2. So none is below half the full height
+// unless there is one alone.
+template <typename V, typename X, typename W, int kAhead, int kFewest>
+void MultiplyTiles(const MatMulBlock& block, int64_t tiles) {
+  for (int64_t column = 0; column < block.columns; column += kTileColumns) {
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t row = block.rows * tile / tiles;
+      // Beyond the block's end lies the next block's beginning, or nothing, which does no harm.
+      const int64_t next = column + kTileColumns + tile * kAhead % kTileColumns;
+      MultiplyRows<V, X, W, kAhead, kFewest, V::kTileRows>(block, row, column,
+                                                           block.rows * (tile + 1) / tiles - row,
+                                                           block.w + next * block.k * W::kBytes);
+    }
+  }
 }
 
 template <typename V, typename X, typename W>
 void MatMulKernel(const MatMulBlock& block) {
-  // Tiles of equal height: 8 rows are 4 + 4, not 6 + 2.
+  constexpr int kFewest = (V::kTileRows + 1) / 2;
   const int64_t tiles = (block.rows + V::kTileRows - 1) / V::kTileRows;
-  for (int64_t column = 0; column < block.columns; column += kTileColumns) {
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t row = block.rows * tile / tiles;
-      MultiplyRows<V, X, W, V::kTileRows>(block, row, column,
-                                          block.rows * (tile + 1) / tiles - row);
-    }
-  }
+  if (tiles == 1) return MultiplyTiles<V, X, W, 4, 1>(block, tiles);
+  if (tiles <= 3) return MultiplyTiles<V, X, W, 2, kFewest>(block, tiles);
+  MultiplyTiles<V, X, W, 1, kFewest>(block, tiles);
 }
 
 }  // namespace divisi

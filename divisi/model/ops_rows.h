@@ -151,4 +151,17 @@ float DotPeakKernel(int64_t rounds) {
   return total;
 }
 
+template <typename V>
+float ReadPeakKernel(const std::byte* data, int64_t bytes) {
+  typename V::F sums[8];
+  for (auto& lanes : sums) lanes = V::Zero();
+  for (int64_t i = 0; i < bytes; i += 512) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) sums[j] = V::Add(sums[j], V::Load(data + i + 64 * j));
+  }
+  float total = 0;
+  for (auto& lanes : sums) total += V::Sum(lanes);
+  return total;
+}
+
 }  // namespace divisi

@@ -26,6 +26,7 @@ constexpr Kernels MakeKernels() {
       .attention_bf16 = &AttentionEntry<V, Bf16Pairs<V>>,
       .attention_f32 = &AttentionEntry<V, F32Singles<V>>,
       .dot_peak = &DotPeakKernel<V>,
+      .read_peak = &ReadPeakKernel<V>,
   };
 }
 

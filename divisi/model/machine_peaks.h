@@ -1,0 +1,38 @@
+// What this machine can do at most, measured: the denominators of every speed claim.
+// Measure them beside the thing measured, in the same run: clocks and neighbours change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "divisi/core/clock.h"
+#include "divisi/core/thread_pool.h"
+#include "divisi/model/ops.h"
+
+namespace divisi {
+
+// Memory to read that no cache holds: 1 GiB by default, on huge pages where the system gives them.
+class ReadBuffer {
+ public:
+  static constexpr int64_t kBytes = int64_t{1} << 30;
+  // Errors: kResourceExhausted when the system refuses.
+  static Result<ReadBuffer> Create(int64_t bytes = kBytes);
+  ReadBuffer(ReadBuffer&& other) noexcept;
+  ReadBuffer& operator=(ReadBuffer&& other) noexcept;
+  ~ReadBuffer();
+
+  // Bytes per second of one pass over all of it by the pool's threads.
+  double MeasureBandwidth(Isa isa, ThreadPool& pool, const Clock& clock) const;
+
+ private:
+  ReadBuffer(std::byte* data, int64_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Flops per second (a multiplication and an addition are two) of bf16 dot products on registers, as
+// `isa`'s kernels do them, by all of the pool's threads. Takes about 20 ms.
+double MeasureMatrixPeak(Isa isa, ThreadPool& pool, const Clock& clock);
+
+}  // namespace divisi
