@@ -58,8 +58,8 @@ Result<std::string> ReadFile(const std::filesystem::path& path, size_t max_bytes
   if (file.fd < 0) return SystemError("open", path);
   ASSIGN_OR_RETURN(const size_t size, RegularSize(file.fd, path));
   if (size > max_bytes) {
-    return Error{Code::kOutOfRange,
-                 Format("{} has {} bytes, more than the limit of {}", path.string(), size, max_bytes)};
+    return Error{Code::kOutOfRange, Format("{} has {} bytes, more than the limit of {}",
+                                           path.string(), size, max_bytes)};
   }
   std::string content(size, '\0');
   size_t done = 0;
@@ -77,7 +77,8 @@ Result<std::string> ReadFile(const std::filesystem::path& path, size_t max_bytes
 Result<void> WriteFileAtomic(const std::filesystem::path& path, std::string_view content) {
   const std::filesystem::path temporary = path.string() + Format(".tmp{}", ::getpid());
   {
-    const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const Descriptor file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (file.fd < 0) return SystemError("create", temporary);
     if (auto written = WriteAll(file.fd, content, temporary); !written) {
       ::unlink(temporary.c_str());

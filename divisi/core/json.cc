@@ -159,7 +159,8 @@ Json::Json(uint64_t value) {
 Result<Json> Json::Parse(std::string_view text) {
   simdjson::dom::parser parser;
   if (parser.allocate(std::max<size_t>(text.size(), 1), kMaxDepth) != simdjson::SUCCESS) {
-    return Error{Code::kResourceExhausted, Format("no memory to parse {} bytes of JSON", text.size())};
+    return Error{Code::kResourceExhausted,
+                 Format("no memory to parse {} bytes of JSON", text.size())};
   }
   simdjson::dom::element root;
   // simdjson pads by copying, since the text may end at the end of its memory.

@@ -8,7 +8,8 @@ namespace divisi {
 namespace {
 
 TEST(JsonTest, RoundTripsValuesInOrder) {
-  const std::string text = R"({"b":[1,2.5,-3,1e+300],"a":{"x":null,"y":true},"s":"q\"\\\n\u0001é"})";
+  const std::string text =
+      R"({"b":[1,2.5,-3,1e+300],"a":{"x":null,"y":true},"s":"q\"\\\n\u0001é"})";
   const Json value = Json::Parse(text).value();
   EXPECT_EQ(value.Dump(), text);
   EXPECT_EQ(value.Find("b")->as_array()[0].as_int(), 1);

@@ -9,9 +9,10 @@ namespace divisi {
 namespace {
 
 uint64_t Draw64(uint64_t seed, uint64_t stream, uint64_t position) {
-  const auto words = Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
-                                 static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
-                                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  const auto words =
+      Philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+                  static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
+                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return (static_cast<uint64_t>(words[1]) << 32) | words[0];
 }
 

@@ -24,13 +24,14 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls fn(task, thread) once for each task in [0, tasks), with thread in [0, threads()) naming
-  // scratch space that no other running task uses. Returns when all are done. One Run at a time, and
-  // none from within fn.
+  // scratch space that no other running task uses. Returns when all are done. One Run at a time,
+  // and none from within fn.
   template <typename Fn>
   void Run(int64_t tasks, Fn&& fn) {
     using Function = std::remove_reference_t<Fn>;
-    RunErased(tasks, const_cast<void*>(static_cast<const void*>(&fn)),
-              [](void* f, int64_t task, int thread) { (*static_cast<Function*>(f))(task, thread); });
+    RunErased(
+        tasks, const_cast<void*>(static_cast<const void*>(&fn)),
+        [](void* f, int64_t task, int thread) { (*static_cast<Function*>(f))(task, thread); });
   }
 
  private:

@@ -41,8 +41,9 @@ constexpr Unit kUnits[] = {
 }  // namespace
 
 Result<Bytes> ParseBytes(std::string_view text) {
-  const Error bad{Code::kInvalidArgument,
-                  Format("'{}' is not an amount of memory; write for example 4GiB or 512 MB", text)};
+  const Error bad{
+      Code::kInvalidArgument,
+      Format("'{}' is not an amount of memory; write for example 4GiB or 512 MB", text)};
   double number = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (status != std::errc() || !(number >= 0)) return bad;

@@ -19,8 +19,12 @@ struct Quantity {
   constexpr explicit Quantity(Number v) : value(v) {}
 
   friend constexpr auto operator<=>(Quantity, Quantity) = default;
-  friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity(a.value + b.value); }
-  friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity(a.value - b.value); }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) {
+    return Quantity(a.value + b.value);
+  }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) {
+    return Quantity(a.value - b.value);
+  }
   friend constexpr Quantity operator*(Quantity a, Number k) { return Quantity(a.value * k); }
   friend constexpr Quantity operator*(Number k, Quantity a) { return Quantity(a.value * k); }
   friend constexpr Quantity operator/(Quantity a, Number k) { return Quantity(a.value / k); }

@@ -1,5 +1,5 @@
-// What the tokenizer and chat templates ask of the Unicode character database. unicode.cc is the one
-// place that includes utf8proc.
+// What the tokenizer and chat templates ask of the Unicode character database. unicode.cc is the
+// one place that includes utf8proc.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ char32_t UpperCase(char32_t code_point);
 char32_t LowerCase(char32_t code_point);
 // A letter that has case: general category Lu, Ll or Lt.
 bool IsCased(char32_t code_point);
-// Python's str.isprintable: false for control, format, surrogate, private and unassigned code points
-// and for separators other than the space.
+// Python's str.isprintable: false for control, format, surrogate, private and unassigned code
+// points and for separators other than the space.
 bool IsPrintable(char32_t code_point);
 
 // True when `text` is in normalization form C for a cheap reason: no character is U+0300 or above.

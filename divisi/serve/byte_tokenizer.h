@@ -10,7 +10,8 @@
 namespace divisi {
 
 inline constexpr TokenId kByteTokenizerEnd = 256;      // "<end>", special; ids below are bytes.
-inline constexpr TokenId kByteTokenizerLonger = 257;   // "ab", "aba", "EN", " END" and so on from here.
+inline constexpr TokenId kByteTokenizerLonger =
+    257;  // "ab", "aba", "EN", " END" and so on from here.
 
 // The character that stands for a byte in tokenizer.json. Source: GPT-2's bytes_to_unicode.
 inline std::string ByteLevelCharacter(int byte) {
@@ -30,7 +31,9 @@ inline Tokenizer MakeByteTokenizer() {
   Json vocabulary = Json::MakeObject();
   for (int byte = 0; byte < 256; ++byte) vocabulary.Set(ByteLevelCharacter(byte), byte);
   TokenId next = kByteTokenizerLonger;
-  for (const std::string text : {"ab", "aba", "bab", "EN", " END", "\xE6\x97", "\x97\xA5", "\xA5" "a"}) {
+  for (const std::string text : {"ab", "aba", "bab", "EN", " END", "\xE6\x97", "\x97\xA5",
+                                 "\xA5"
+                                 "a"}) {
     std::string written;
     for (const char c : text) written += ByteLevelCharacter(static_cast<unsigned char>(c));
     vocabulary.Set(written, next++);

@@ -17,7 +17,7 @@ struct StepSlice {
   int64_t start = 0;
   int64_t count = 0;
   std::span<const BlockId> blocks;     // Pages of [0, start + count), in order.
-  bool sample = false;                 // The slice ends at the sequence's last token: draw the next.
+  bool sample = false;  // The slice ends at the sequence's last token: draw the next.
 };
 
 struct StepPlan {

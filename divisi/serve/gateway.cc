@@ -85,8 +85,8 @@ void Gateway::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange
   Call call{.request = std::move(request), .exchange = std::move(exchange)};
   call.arrived = clock_.Now();
   const std::string_view given = call.request.Header("X-Request-Id");
-  call.request_id =
-      IsGoodRequestId(given) ? std::string(given) : Format("{:016x}{:016x}", DrawNumber(), DrawNumber());
+  call.request_id = IsGoodRequestId(given) ? std::string(given)
+                                           : Format("{:016x}{:016x}", DrawNumber(), DrawNumber());
   const std::string_view path = call.request.Path();
   const auto route = std::ranges::find_if(Routes(), [&](const Route& r) {
     return r.path == path || (r.path == kModelPrefix && path.starts_with(kModelPrefix));

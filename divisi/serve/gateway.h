@@ -1,9 +1,9 @@
 // The front of a server: OpenAI's HTTP API over a RequestBackend.
 //
-// A request's path: Handle (route, key, readiness) -> PrepareRequest (parse, render, tokenise; large
-// bodies on a thread of their own) -> Completion (submit, stream, end).
-// Routes: /v1/completions, /v1/chat/completions, /v1/models[/NAME], /tokenize, /detokenize,
-// /health, /metrics, /version.
+// A request's path: Handle (route, key, readiness) -> PrepareRequest (parse, render, tokenise;
+// large bodies on a thread of their own) -> Completion (submit, stream, end). Routes:
+// /v1/completions, /v1/chat/completions, /v1/models[/NAME], /tokenize, /detokenize, /health,
+// /metrics, /version.
 //
 // It listens before there is a model: until SetModel, and again from Drain on, what needs the model
 // is answered 503 with Retry-After, and /health says so.

@@ -114,7 +114,8 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
   choice.timeline = event.timeline;
   std::ranges::move(event.prompt_scores, std::back_inserter(choice.prompt_scores));
   if (event.finish == FinishReason::kError) {
-    return Fail({.status = 500, .type = "internal_error", .message = "the engine failed; try again"});
+    return Fail(
+        {.status = 500, .type = "internal_error", .message = "the engine failed; try again"});
   }
   if (event.finish == FinishReason::kCancelled) {
     return Fail(FromError({Code::kUnavailable, "the server is stopping; try again"}));
@@ -328,7 +329,8 @@ void Completion::LogEnd(int status, Seconds now) {
   };
   Json tpot;
   if (first.completion_tokens > 1) {
-    tpot = (first.last_token - t.first_token).value / static_cast<double>(first.completion_tokens - 1);
+    tpot =
+        (first.last_token - t.first_token).value / static_cast<double>(first.completion_tokens - 1);
   }
   context_.logger->Log(
       LogLevel::kInfo, "request finished",

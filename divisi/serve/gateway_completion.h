@@ -3,7 +3,8 @@
 //
 // Life: Start submits and registers with the exchange; engine events land in a mailbox and wake the
 // exchange's strand once; the strand empties the mailbox into one write. It ends once, in one of
-// these ways: all choices finished, an error, or the client went away; what still runs is cancelled.
+// these ways: all choices finished, an error, or the client went away; what still runs is
+// cancelled.
 #pragma once
 
 #include <memory>

@@ -15,9 +15,11 @@ OrApiError<std::string> RenderChat(const ChatRequest& chat, const GatewayModel& 
   if (!model.render_chat) {
     return InvalidField("messages", "this model has no chat template; use /v1/completions");
   }
-  Json variables = model.template_variables.is_null() ? Json::MakeObject() : model.template_variables;
+  Json variables =
+      model.template_variables.is_null() ? Json::MakeObject() : model.template_variables;
   if (chat.template_variables.is_object()) {
-    for (const auto& [name, value] : chat.template_variables.as_object()) variables.Set(name, value);
+    for (const auto& [name, value] : chat.template_variables.as_object())
+      variables.Set(name, value);
   }
   variables.Set("messages", chat.messages);
   if (chat.tools.is_array()) variables.Set("tools", chat.tools);
@@ -30,20 +32,23 @@ OrApiError<std::string> RenderChat(const ChatRequest& chat, const GatewayModel& 
 
 std::optional<ApiError> CheckIds(std::string_view field, const std::vector<TokenId>& ids,
                                  int64_t vocab_size) {
-  const auto bad = std::ranges::find_if(ids, [&](TokenId id) { return id < 0 || id >= vocab_size; });
+  const auto bad =
+      std::ranges::find_if(ids, [&](TokenId id) { return id < 0 || id >= vocab_size; });
   if (bad == ids.end()) return std::nullopt;
-  return InvalidField(std::string(field), Format("'{}' holds token id {}, but this model's ids are 0 "
-                                                 "to {}",
-                                                 field, *bad, vocab_size - 1));
+  return InvalidField(std::string(field),
+                      Format("'{}' holds token id {}, but this model's ids are 0 "
+                             "to {}",
+                             field, *bad, vocab_size - 1));
 }
 
 ApiError TooLong(std::string param, int64_t prompt_tokens, int64_t max_tokens, int64_t limit) {
   ApiError error = InvalidField(
       std::move(param),
-      Format("This model's maximum context length is {} tokens. However, you requested {} tokens ({} "
-             "in the prompt, {} in the completion). Please reduce the length of the prompt or "
-             "completion.",
-             limit, prompt_tokens + max_tokens, prompt_tokens, max_tokens));
+      Format(
+          "This model's maximum context length is {} tokens. However, you requested {} tokens ({} "
+          "in the prompt, {} in the completion). Please reduce the length of the prompt or "
+          "completion.",
+          limit, prompt_tokens + max_tokens, prompt_tokens, max_tokens));
   error.code = "context_length_exceeded";
   return error;
 }
@@ -71,7 +76,8 @@ std::optional<ApiError> CheckRequest(PreparedRequest& request, const GatewayMode
   for (const auto& prompt : request.prompts) {
     if (auto error = CheckIds("prompt", prompt, model.vocab_size)) return error;
   }
-  if (auto error = CheckIds("stop_token_ids", request.generation.stop_token_ids, model.vocab_size)) {
+  if (auto error =
+          CheckIds("stop_token_ids", request.generation.stop_token_ids, model.vocab_size)) {
     return error;
   }
   std::vector<TokenId> biased;
@@ -120,11 +126,11 @@ OrApiError<PreparedRequest> PrepareChat(std::string_view body, const GatewayMode
 std::optional<ApiError> CheckModelName(const std::string& name,
                                        const std::vector<std::string>& names) {
   if (name.empty() || std::ranges::find(names, name) != names.end()) return std::nullopt;
-  return ApiError{.status = 404,
-                  .message = Format("The model '{}' does not exist here; /v1/models lists what does.",
-                                    name),
-                  .param = "model",
-                  .code = "model_not_found"};
+  return ApiError{
+      .status = 404,
+      .message = Format("The model '{}' does not exist here; /v1/models lists what does.", name),
+      .param = "model",
+      .code = "model_not_found"};
 }
 
 OrApiError<PreparedRequest> PrepareRequest(ApiKind kind, std::string_view body,

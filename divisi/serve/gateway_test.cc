@@ -14,7 +14,8 @@ using testing::HasSubstr;
 class GatewayTest : public testing::Test {
  protected:
   GatewayTest()
-      : tokenizer_(*Tokenizer::Load(std::filesystem::path(DIVISI_SOURCE_DIR) / "models/tiny-qwen3")) {
+      : tokenizer_(
+            *Tokenizer::Load(std::filesystem::path(DIVISI_SOURCE_DIR) / "models/tiny-qwen3")) {
     gateway_ = MakeGateway({.model_names = {"tiny", "alias"}, .version = "1.2.3"});
     gateway_->SetModel(Model());
   }
@@ -33,7 +34,8 @@ class GatewayTest : public testing::Test {
         if (message.Find("role")->as_string() == "tool") {
           return Error{Code::kInvalidArgument, "no tools here"};
         }
-        text += message.Find("role")->as_string() + ":" + message.Find("content")->as_string() + "\n";
+        text +=
+            message.Find("role")->as_string() + ":" + message.Find("content")->as_string() + "\n";
       }
       return text;
     };
@@ -304,8 +306,9 @@ TEST_F(GatewayTest, RoutesMethodsAndKeys) {
   EXPECT_EQ(Call("GET", "/health", "")->response()->status, 200);
   EXPECT_EQ(Call("GET", "/v1/models", "")->response()->status, 401);
   for (const std::string key : {"secre", "secrets", "", "Secret"}) {
-    EXPECT_EQ(Call("GET", "/v1/models", "", {{"Authorization", "Bearer " + key}})->response()->status,
-              401);
+    EXPECT_EQ(
+        Call("GET", "/v1/models", "", {{"Authorization", "Bearer " + key}})->response()->status,
+        401);
   }
   EXPECT_EQ(Call("GET", "/v1/models", "", {{"authorization", "bearer secret"}})->response()->status,
             200);
@@ -329,7 +332,8 @@ TEST_F(GatewayTest, TokenizesAndBack) {
   EXPECT_EQ(*body.Find("count"), Json(static_cast<int64_t>(ids.size())));
   EXPECT_EQ(*body.Find("max_model_len"), Json(64));
   EXPECT_EQ(body.Find("token_strs")->as_array().size(), ids.size());
-  auto back = Call("POST", "/detokenize", Format(R"({{"tokens":{}}})", body.Find("tokens")->Dump()));
+  auto back =
+      Call("POST", "/detokenize", Format(R"({{"tokens":{}}})", body.Find("tokens")->Dump()));
   EXPECT_EQ(*Body(*back).Find("prompt"), Json("hello"));
   EXPECT_EQ(Call("POST", "/detokenize", R"({"tokens":[1,"a"]})")->response()->status, 400);
 }

@@ -27,7 +27,8 @@ class HttpConnection final : public HttpExchange,
   // ended runs on the strand when the connection is closed, and nothing but that may be asked of
   // options and handler afterwards. io is what the socket's executor belongs to: kept alive, since
   // whoever answers may let go of its exchange after the server has gone.
-  HttpConnection(std::shared_ptr<boost::asio::io_context> io, Socket socket, const HttpServerOptions& options, HttpHandler& handler,
+  HttpConnection(std::shared_ptr<boost::asio::io_context> io, Socket socket,
+                 const HttpServerOptions& options, HttpHandler& handler,
                  std::function<void(HttpConnection*)> ended);
 
   void Begin();

@@ -54,7 +54,8 @@ size_t HttpParser::Push(std::string_view bytes) {
 bool HttpParser::expects_continue() const {
   if (beast_->state != State::kBody) return false;
   const auto& message = beast_->parser->get();
-  return message.version() >= 11 && EqualsIgnoringCase(message[http::field::expect], "100-continue");
+  return message.version() >= 11 &&
+         EqualsIgnoringCase(message[http::field::expect], "100-continue");
 }
 
 HttpParser::Taken HttpParser::Take() {
@@ -66,7 +67,8 @@ HttpParser::Taken HttpParser::Take() {
   taken.request.method = std::string(message.method_string());
   taken.request.target = std::string(message.target());
   for (const auto& field : message) {
-    taken.request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    taken.request.headers.emplace_back(std::string(field.name_string()),
+                                       std::string(field.value()));
   }
   taken.request.body = std::move(message.body());
   beast_->Restart();

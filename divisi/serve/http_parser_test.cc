@@ -52,7 +52,8 @@ TEST(HttpParser, AnyCutOfTheBytesGivesTheSameRequests) {
         bodies.push_back(parser.Take().request.body);
       }
     }
-    ASSERT_EQ(bodies, (std::vector<std::string>{"hello", "", "abc" + std::string(16, 'z'), "hello", ""}))
+    ASSERT_EQ(bodies,
+              (std::vector<std::string>{"hello", "", "abc" + std::string(16, 'z'), "hello", ""}))
         << "seed " << seed;
   }
 }

@@ -45,7 +45,8 @@ void CheckAnswer(const RecordingExchange& exchange) {
     return;
   }
   const HttpResponse& response = *exchange.response();
-  CHECK(response.status == 200 || response.status == 204 || (response.status >= 400 && response.status < 500),
+  CHECK(response.status == 200 || response.status == 204 ||
+            (response.status >= 400 && response.status < 500),
         "status {}", response.status);
   for (const auto& [name, value] : response.headers) {
     CHECK(value.find_first_of("\r\n") == std::string::npos, "a header of two lines");
@@ -69,7 +70,8 @@ std::vector<std::string> Requests(std::string_view bytes, size_t step, Front* fr
     if (parser.state() == HttpParser::State::kDone) {
       HttpParser::Taken request = parser.Take();
       CHECK(request.request.body.size() <= kMaxBody);
-      seen.push_back(request.request.method + " " + request.request.target + " " + request.request.body);
+      seen.push_back(request.request.method + " " + request.request.target + " " +
+                     request.request.body);
       if (front != nullptr) {
         auto exchange = std::make_shared<RecordingExchange>();
         front->gateway.Handle(std::move(request.request), exchange);
@@ -94,6 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto whole = divisi::Requests(bytes, bytes.size(), &front);
   const auto pieces = divisi::Requests(bytes, 1 + (size > 0 ? data[size - 1] % 64 : 0), nullptr);
   // Where the bytes break a rule, a longer piece may break it before a request in it was taken.
-  if (whole.empty() || whole.back() != "failed") CHECK(whole == pieces, "cutting changed the requests");
+  if (whole.empty() || whole.back() != "failed")
+    CHECK(whole == pieces, "cutting changed the requests");
   return 0;
 }

@@ -73,9 +73,10 @@ Result<void> HttpServer::State::Listen() {
   const auto found = resolver.resolve(options.host, std::to_string(options.port),
                                       tcp::resolver::passive, error);
   if (error || found.empty()) {
-    return Error{Code::kInvalidArgument, Format("cannot listen on host '{}': {}; give an address of "
-                                                "this machine, or 0.0.0.0 for all",
-                                                options.host, error.message())};
+    return Error{Code::kInvalidArgument,
+                 Format("cannot listen on host '{}': {}; give an address of "
+                        "this machine, or 0.0.0.0 for all",
+                        options.host, error.message())};
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
   const auto failed = [&](Code code) {
@@ -83,7 +84,8 @@ Result<void> HttpServer::State::Listen() {
                               options.port, error.message())};
   };
   if (acceptor.open(endpoint.protocol(), error)) return failed(Code::kInternal);
-  if (acceptor.set_option(tcp::acceptor::reuse_address(true), error)) return failed(Code::kInternal);
+  if (acceptor.set_option(tcp::acceptor::reuse_address(true), error))
+    return failed(Code::kInternal);
   if (acceptor.bind(endpoint, error)) return failed(Code::kUnavailable);
   if (acceptor.listen(asio::socket_base::max_listen_connections, error)) {
     return failed(Code::kUnavailable);

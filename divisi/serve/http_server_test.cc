@@ -36,7 +36,8 @@ class HttpServerTest : public testing::Test {
   static constexpr int64_t kBlocks = 4096;
 
   HttpServerTest()
-      : tokenizer_(*Tokenizer::Load(std::filesystem::path(DIVISI_SOURCE_DIR) / "models/tiny-qwen3")),
+      : tokenizer_(
+            *Tokenizer::Load(std::filesystem::path(DIVISI_SOURCE_DIR) / "models/tiny-qwen3")),
         sim_({.blocks = kBlocks}),
         paced_(sim_, step_microseconds_),
         engine_({.max_sequences = 64, .max_model_len = 16384, .blocks = kBlocks}, paced_, clock_),
@@ -61,7 +62,8 @@ class HttpServerTest : public testing::Test {
   }
   HttpTestClient Client() { return HttpTestClient(server_->port()); }
   static std::string Completion(const std::string& fields) {
-    return HttpTestClient::Post("/v1/completions", "{\"prompt\":[1,2,3],\"seed\":7," + fields + "}");
+    return HttpTestClient::Post("/v1/completions",
+                                "{\"prompt\":[1,2,3],\"seed\":7," + fields + "}");
   }
   static std::string Endless() {
     return Completion("\"max_tokens\":16000,\"ignore_eos\":true,\"stream\":true");
@@ -159,7 +161,8 @@ TEST_F(HttpServerTest, AClientThatLeavesBeforeTheFirstTokenIsNoticed) {
   Start();
   step_microseconds_ = 1000;
   auto client = Client();
-  client.Send(Completion("\"max_tokens\":16000,\"ignore_eos\":true"));  // Nothing is written for long.
+  client.Send(
+      Completion("\"max_tokens\":16000,\"ignore_eos\":true"));  // Nothing is written for long.
   while (engine_.stats().scheduler.running == 0) std::this_thread::yield();
   client.Close();
   EXPECT_TRUE(EngineIsIdle());

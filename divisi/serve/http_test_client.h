@@ -54,7 +54,8 @@ class HttpTestClient {
     }
   }
   static std::string Post(std::string_view path, std::string_view body) {
-    return "POST " + std::string(path) + " HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n" +
+    return "POST " + std::string(path) +
+           " HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n" +
            "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
   }
 

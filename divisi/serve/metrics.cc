@@ -87,8 +87,9 @@ void AppendStepTokens(const StepTokensHistogram& steps, std::string_view labels,
   int64_t total = 0;
   for (size_t i = 0; i < steps.counts.size(); ++i) {
     total += steps.counts[i];
-    const std::string bound =
-        i < StepTokensHistogram::kBounds.size() ? Format("{}", StepTokensHistogram::kBounds[i]) : "+Inf";
+    const std::string bound = i < StepTokensHistogram::kBounds.size()
+                                  ? Format("{}", StepTokensHistogram::kBounds[i])
+                                  : "+Inf";
     out += Format("{}_bucket{{{},le=\"{}\"}} {}\n", kName, labels, bound, total);
   }
   out += Format("{0}_sum{{{1}}} {2}\n{0}_count{{{1}}} {3}\n", kName, labels, steps.sum, total);

@@ -69,7 +69,8 @@ TEST(ServeMetrics, EverySampleHasItsHeadOnceAndParses) {
     if (line.starts_with("#")) continue;
     std::string name = line.substr(0, line.find_first_of("{ "));
     for (const std::string suffix : {"_bucket", "_sum", "_count"}) {
-      if (name.ends_with(suffix) && !declared.contains(name)) name.resize(name.size() - suffix.size());
+      if (name.ends_with(suffix) && !declared.contains(name))
+        name.resize(name.size() - suffix.size());
     }
     EXPECT_TRUE(declared.contains(name)) << line;
     size_t used = 0;
@@ -83,7 +84,8 @@ TEST(ServeMetrics, EverySampleHasItsHeadOnceAndParses) {
   EXPECT_THAT(text, HasSubstr("divisi:generation_tokens_total{" + label + "} 3\n"));
   EXPECT_THAT(text, HasSubstr("divisi:request_success_total{" + label +
                               ",finished_reason=\"length\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("divisi:request_time_per_output_token_seconds_sum{" + label + "} 1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("divisi:request_time_per_output_token_seconds_sum{" + label + "} 1\n"));
   EXPECT_THAT(text, HasSubstr("divisi:request_queue_time_seconds_sum{" + label + "} 0.25\n"));
   EXPECT_THAT(text, HasSubstr("divisi:iteration_tokens_total_count{" + label + "} 5\n"));
   EXPECT_THAT(text, HasSubstr("divisi:request_prompt_tokens_bucket{" + label + ",le=\"100\"} 1\n"));

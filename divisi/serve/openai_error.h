@@ -14,7 +14,8 @@ struct ApiError {
   std::string type = "invalid_request_error";
   std::string message;               // What is wrong and the remedy.
   std::optional<std::string> param;  // The request's field at fault.
-  std::optional<std::string> code;   // Stable name: "context_length_exceeded", "model_not_found", ...
+  std::optional<std::string>
+      code;  // Stable name: "context_length_exceeded", "model_not_found", ...
   int retry_after_seconds = 0;       // With 429 and 503: when to come back; 0 elsewhere.
 };
 

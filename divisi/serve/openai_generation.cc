@@ -11,7 +11,8 @@ namespace divisi {
 namespace {
 
 constexpr size_t kMaxModelNameBytes = 1024;
-// Beyond this, sampling is uniform to all ends; OpenAI stops at 2, and its own clients go no higher.
+// Beyond this, sampling is uniform to all ends; OpenAI stops at 2, and its own clients go no
+// higher.
 constexpr double kMaxTemperature = 100;
 // Beyond this, logits lose their order entirely; vLLM sets no bound.
 constexpr double kMaxRepetitionPenalty = 100;
@@ -40,9 +41,10 @@ std::vector<std::pair<TokenId, float>> LogitBias(RequestFields& fields) {
     const auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), id);
     const bool good_key = status == std::errc() && end == key.data() + key.size() && id >= 0;
     if (!good_key || !number.is_number() || std::abs(number.as_double()) > 100) {
-      fields.Fail("logit_bias", Format("'logit_bias' maps token ids to numbers between -100 and 100; "
-                                       "{}: {} does not",
-                                       Json(key).Dump(), number.Dump()));
+      fields.Fail("logit_bias",
+                  Format("'logit_bias' maps token ids to numbers between -100 and 100; "
+                         "{}: {} does not",
+                         Json(key).Dump(), number.Dump()));
       return bias;
     }
     bias.emplace_back(id, static_cast<float>(number.as_double()));
@@ -103,8 +105,9 @@ std::vector<TokenId> StopTokenIds(RequestFields& fields) {
     return id.is_int() && id.as_int() >= 0 && id.as_int() <= std::numeric_limits<TokenId>::max();
   };
   if (!good_list || !std::ranges::all_of(value->as_array(), is_id)) {
-    fields.Fail("stop_token_ids", Format("'stop_token_ids' must be an array of at most {} token ids",
-                                         kMaxStopTokenIds));
+    fields.Fail(
+        "stop_token_ids",
+        Format("'stop_token_ids' must be an array of at most {} token ids", kMaxStopTokenIds));
     return ids;
   }
   for (const Json& id : value->as_array()) ids.push_back(static_cast<TokenId>(id.as_int()));
@@ -137,8 +140,9 @@ void ResponseFormat(RequestFields& fields) {
   if (format == nullptr) return;
   const Json* type = format->Find("type");
   if (type == nullptr || *type != Json("text")) {
-    fields.Fail("response_format", "'response_format' may be {\"type\": \"text\"} only; constrained "
-                                   "output is not supported");
+    fields.Fail("response_format",
+                "'response_format' may be {\"type\": \"text\"} only; constrained "
+                "output is not supported");
   }
 }
 
@@ -147,7 +151,8 @@ void RefuseUnsupported(RequestFields& fields) {
                            "structured_outputs"}) {
     fields.Refuse(name, "constrained output is not available");
   }
-  fields.Refuse("min_tokens", "leave it out, or use 'ignore_eos' with 'max_tokens' for a fixed length");
+  fields.Refuse("min_tokens",
+                "leave it out, or use 'ignore_eos' with 'max_tokens' for a fixed length");
   fields.Refuse("prompt_logprobs", "use /v1/completions with 'echo' and 'logprobs'");
   fields.Refuse("use_beam_search", "use 'n' with sampling");
   fields.Refuse("truncate_prompt_tokens", "shorten the prompt on your side");

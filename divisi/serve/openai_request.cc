@@ -38,11 +38,13 @@ void AddPrompt(const Json& value, std::vector<Prompt>& prompts, RequestFields& f
   if (value.is_string()) {
     prompts.emplace_back(value.as_string());
   } else if (value.is_array()) {
-    if (auto ids = TokenIds(value.as_array(), "prompt", fields)) prompts.emplace_back(*std::move(ids));
+    if (auto ids = TokenIds(value.as_array(), "prompt", fields))
+      prompts.emplace_back(*std::move(ids));
   } else {
-    fields.Fail("prompt", Format("'prompt' must be a string, an array of strings, an array of token "
-                                 "ids or an array of those; it holds {}",
-                                 value.TypeName()));
+    fields.Fail("prompt",
+                Format("'prompt' must be a string, an array of strings, an array of token "
+                       "ids or an array of those; it holds {}",
+                       value.TypeName()));
   }
 }
 
@@ -224,8 +226,9 @@ OrApiError<CompletionRequest> ParseCompletionRequest(std::string_view body,
   fields.Refuse("suffix", "insertion is not supported");
   const size_t choices = request.prompts.size() * static_cast<size_t>(generation.n);
   if (choices > kMaxChoices) {
-    fields.Fail("n", Format("{} prompts times 'n' {} make {} choices; at most {} fit in one request",
-                            request.prompts.size(), generation.n, choices, kMaxChoices));
+    fields.Fail("n",
+                Format("{} prompts times 'n' {} make {} choices; at most {} fit in one request",
+                       request.prompts.size(), generation.n, choices, kMaxChoices));
   }
   return ValueOrError(std::move(request), fields);
 }

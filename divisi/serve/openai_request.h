@@ -49,7 +49,8 @@ struct GenerationRequest {
   SamplingParams sampling;      // seed is set from `seed` where given; top_logprobs from logprobs.
   std::optional<uint64_t> seed; // Absent: the server draws one.
   int n = 1;
-  std::optional<int64_t> max_tokens;  // Absent: 16 for completions, the rest of the context for chat.
+  // Absent: 16 for completions, the rest of the context for chat.
+  std::optional<int64_t> max_tokens;
   std::vector<std::string> stop;
   std::vector<TokenId> stop_token_ids;
   bool ignore_eos = false;

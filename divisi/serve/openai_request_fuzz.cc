@@ -24,7 +24,8 @@ void CheckGeneration(const GenerationRequest& request) {
   for (const std::string& stop : request.stop) CHECK(!stop.empty() && stop.size() <= kMaxStopBytes);
   for (const TokenId id : request.stop_token_ids) CHECK(id >= 0);
   for (const auto& [id, bias] : s.logit_bias) CHECK(id >= 0 && std::abs(bias) <= 100);
-  CHECK(!request.max_tokens || (*request.max_tokens >= 0 && *request.max_tokens <= kMaxTokensField));
+  CHECK(!request.max_tokens ||
+        (*request.max_tokens >= 0 && *request.max_tokens <= kMaxTokensField));
 }
 
 void CheckChat(const ChatRequest& request) {

@@ -61,8 +61,8 @@ TEST(CompletionRequest, ReadsEveryField) {
 TEST(CompletionRequest, NullMeansAbsentAndDefaultsAreTheCheckpoints) {
   const auto defaults = ParseGenerationDefaults(*Json::Parse(
       R"({"temperature":0.6,"top_k":20,"top_p":0.95,"repetition_penalty":-3,"eos_token_id":5})"));
-  const auto request = Good(R"(,"temperature":null,"top_p":0.5,"stop":null,"n":null,"logprobs":null)",
-                            defaults);
+  const auto request =
+      Good(R"(,"temperature":null,"top_p":0.5,"stop":null,"n":null,"logprobs":null)", defaults);
   EXPECT_EQ(request.generation.sampling.temperature, 0.6);
   EXPECT_EQ(request.generation.sampling.top_p, 0.5);
   EXPECT_EQ(request.generation.sampling.top_k, 20);

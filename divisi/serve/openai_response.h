@@ -54,7 +54,7 @@ class ChunkWriter {
     std::string_view logprobs;           // JSON; empty: null
     std::optional<FinishReason> finish;
     std::optional<Usage> usage;          // Shown in this chunk.
-    bool usage_null = false;             // "usage":null, as in every chunk of a stream that ends with one.
+    bool usage_null = false;  // "usage":null, as in every chunk of a stream that ends with one.
   };
   void AppendChunk(const Chunk& chunk, std::string& out) const;
   // Chat: the first chunk of a choice, which names the role.

@@ -26,8 +26,9 @@ TEST(ChunkWriter, CompletionChunksAreOpenAis) {
             "\"logprobs\":null,\"finish_reason\":null}]}\n\n");
   out.clear();
   writer.AppendChunk({.finish = FinishReason::kLength, .usage_null = true}, out);
-  EXPECT_NE(out.find("\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}],\"usage\":null}"),
-            std::string::npos);
+  EXPECT_NE(
+      out.find("\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"length\"}],\"usage\":null}"),
+      std::string::npos);
 }
 
 TEST(ChunkWriter, ChatChunksAreOpenAis) {
@@ -42,13 +43,17 @@ TEST(ChunkWriter, ChatChunksAreOpenAis) {
       "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":17,"
       "\"model\":\"m\",\"choices\":[";
   EXPECT_EQ(out,
-            head + "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
-                   "\"logprobs\":null,\"finish_reason\":null}]}\n\n" +
-                head + "{\"index\":0,\"delta\":{\"content\":\"hi\"},"
-                       "\"logprobs\":null,\"finish_reason\":null}]}\n\n" +
-                head + "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}\n\n" +
-                head + "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
-                       "\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\ndata: [DONE]\n\n");
+            head +
+                "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+                "\"logprobs\":null,\"finish_reason\":null}]}\n\n" +
+                head +
+                "{\"index\":0,\"delta\":{\"content\":\"hi\"},"
+                "\"logprobs\":null,\"finish_reason\":null}]}\n\n" +
+                head +
+                "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}\n\n" +
+                head +
+                "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
+                "\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\ndata: [DONE]\n\n");
 }
 
 TEST(ChunkWriter, ErrorsHaveAllFourMembers) {
@@ -62,9 +67,9 @@ TEST(ChunkWriter, ErrorsHaveAllFourMembers) {
 TEST(Logprobs, ChatHasBytesAndRivals) {
   const Tokenizer tokenizer = MakeByteTokenizer();
   std::string out;
-  AppendLogprobs(ApiKind::kChat, tokenizer,
-                 {{.sampled = {.token = 0xE6, .logprob = -1.5f, .top = {{'a', -0.5f}, {'b', -9.f}}}}},
-                 1, out);
+  AppendLogprobs(
+      ApiKind::kChat, tokenizer,
+      {{.sampled = {.token = 0xE6, .logprob = -1.5f, .top = {{'a', -0.5f}, {'b', -9.f}}}}}, 1, out);
   EXPECT_EQ(out,
             "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-1.5,\"bytes\":[230],"
             "\"top_logprobs\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]}]}],"
@@ -89,8 +94,9 @@ TEST(Logprobs, CompletionsHaveParallelLists) {
 }
 
 TEST(ResponseBody, IsWholeJson) {
-  const std::vector<ChoiceResult> choices{{.text = "x", .finish = FinishReason::kStop},
-                                          {.text = "y", .logprobs = "{}", .finish = FinishReason::kLength}};
+  const std::vector<ChoiceResult> choices{
+      {.text = "x", .finish = FinishReason::kStop},
+      {.text = "y", .logprobs = "{}", .finish = FinishReason::kLength}};
   for (const ResponseHead& head : {kCompletionHead, kChatHead}) {
     const auto body = Json::Parse(ResponseBody(head, choices, {.prompt_tokens = 2}));
     ASSERT_TRUE(body) << body.error().message;

@@ -16,11 +16,13 @@ struct Request {
   std::vector<TokenId> prompt;         // At least one token.
   SamplingParams sampling;
   int64_t max_tokens = 16;             // Output tokens, at least 1.
-  std::vector<TokenId> stop_token_ids; // The model's end tokens and the request's own; these end it.
+  std::vector<TokenId>
+      stop_token_ids;  // The model's end tokens and the request's own; these end it.
   int prompt_logprobs = -1;            // As SamplingParams::top_logprobs, for the prompt's tokens.
 };
 
-// kStop: an end token or (found by the text side) a stop string. kLength: max_tokens or the context.
+// kStop: an end token or (found by the text side) a stop string. kLength: max_tokens or the
+// context.
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 
 // A request being served. Owned by the scheduler.

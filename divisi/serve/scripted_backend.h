@@ -1,5 +1,5 @@
-// For tests of the gateway: a backend whose every event the test sends by hand, and an exchange that
-// records what the client would get. No threads, no sockets.
+// For tests of the gateway: a backend whose every event the test sends by hand, and an exchange
+// that records what the client would get. No threads, no sockets.
 #pragma once
 
 #include <map>

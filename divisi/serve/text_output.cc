@@ -77,7 +77,8 @@ TextOutput::Piece TextOutput::Take(std::string text, bool last) {
     piece.stopped = true;
     boundary = options_.include_stop ? found.end : found.begin;
   }
-  CHECK(boundary >= given_bytes_, "text given out up to {}, then cut at {}", given_bytes_, boundary);
+  CHECK(boundary >= given_bytes_, "text given out up to {}, then cut at {}", given_bytes_,
+        boundary);
   const size_t count = boundary - given_bytes_;
   if (count == held_.size()) {
     piece.text = std::move(held_);

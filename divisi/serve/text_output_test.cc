@@ -41,7 +41,8 @@ size_t HeldBack(const std::string& text, const std::vector<std::string>& stops) 
 }
 
 std::string RandomStop(Random& random) {
-  static const std::vector<std::string> kParts{"a", "b", "ab", "EN", "D", "\xE6\x97\xA5", " ", "aa"};
+  static const std::vector<std::string> kParts{"a", "b", "ab", "EN", "D", "\xE6\x97\xA5",
+                                               " ", "aa"};
   std::string stop;
   const int64_t parts = random.Between(1, 4);
   for (int64_t i = 0; i < parts; ++i) {
@@ -51,7 +52,8 @@ std::string RandomStop(Random& random) {
 }
 
 TokenId RandomToken(Random& random) {
-  if (random.Chance(0.6)) return static_cast<TokenId>("abEND \xE6\x97\xA5"[random.Between(0, 8)] & 0xFF);
+  if (random.Chance(0.6))
+    return static_cast<TokenId>("abEND \xE6\x97\xA5"[random.Between(0, 8)] & 0xFF);
   if (random.Chance(0.9)) return static_cast<TokenId>(kByteTokenizerLonger + random.Between(0, 7));
   return random.Chance(0.5) ? kByteTokenizerEnd : static_cast<TokenId>(random.Between(0, 255));
 }
