@@ -19,6 +19,7 @@ namespace divisi {
 // The command `name` that only holds others ("bench" of "bench serve"); made by whoever asks first.
 CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string& description);
 
+void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 

@@ -1,0 +1,100 @@
+// divisi bench engine: how fast a checkpoint runs here, against what the machine can do.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "divisi/cli/commands.h"
+#include "divisi/cli/engine_bench.h"
+
+namespace divisi {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string dtype = "auto";
+  std::string isa;
+  std::string format = "text";
+  int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  EngineBenchOptions bench;
+};
+
+constexpr int64_t kMostTokens = int64_t{1} << 20;
+
+template <typename T>
+T OrFail(Result<T> result) {
+  if (!result) FailCommand(result.error());
+  return std::move(result).value();
+}
+
+// The fastest instruction set here, or the named one.
+Isa ChooseIsa(const std::string& name) {
+  const std::vector<Isa> supported = SupportedIsas();
+  if (name.empty()) return supported.back();
+  std::string known;
+  for (const Isa isa : supported) {
+    if (name == IsaName(isa)) return isa;
+    known += Format(" {}", IsaName(isa));
+  }
+  FailCommand(Error{Code::kInvalidArgument, Format("--isa {}: this machine runs{}", name, known)});
+}
+
+void Run(Options options) {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  const Checkpoint checkpoint = OrFail(Checkpoint::Open(options.model));
+  const bool bf16 = options.dtype == "bfloat16" ||
+                    (options.dtype == "auto" && checkpoint.spec().stored_type == DataType::kBf16);
+  int64_t positions = options.bench.context + 1 + kDecodeSteps;
+  for (const int64_t tokens : options.bench.prefill_tokens) {
+    positions = std::max(positions, tokens + 1);
+  }
+  Transformer model = OrFail(
+      Transformer::Load(checkpoint, bf16 ? ComputeType::kBf16 : ComputeType::kF32, positions));
+  checkpoint.Populate([](Bytes, Bytes) {});
+  options.bench.isa = ChooseIsa(options.isa);
+  options.bench.progress = [&](const std::string& text) {
+    if (terminal) std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  };
+  ThreadPool pool(options.threads);
+  const SteadyClock clock;
+  const auto points = OrFail(RunEngineBench(model, pool, clock, options.bench));
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (options.format == "json") {
+    std::printf("%s\n",
+                EngineBenchJson(points, options.bench.isa, options.threads).Dump(2).c_str());
+    return;
+  }
+  std::printf("%s, %d threads, kernels for %s\n%s", bf16 ? "bfloat16" : "float32", options.threads,
+              IsaName(options.bench.isa), EngineBenchTable(points).c_str());
+}
+
+}  // namespace
+
+void AddBenchEngineCommand(CLI::App& app) {
+  CLI::App* group = CommandGroup(app, "bench", "Measure");
+  CLI::App* command = group->add_subcommand(
+      "engine", "How fast a checkpoint runs here, and what the machine allows");
+  auto options = std::make_shared<Options>();
+  command->add_option("--model", options->model, "Checkpoint directory")->required();
+  command->add_option("--prefill", options->bench.prefill_tokens, "Prompt lengths")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, kMostTokens));
+  command->add_option("--batch", options->bench.decode_batches, "Sequences of a decode step")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command->add_option("--context", options->bench.context, "Cached tokens of each sequence")
+      ->check(CLI::Range(int64_t{0}, kMostTokens));
+  command->add_option("--rounds", options->bench.rounds, "Rounds; medians are reported")
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
+  command->add_option("--dtype", options->dtype, "Compute type")
+      ->check(CLI::IsMember({"auto", "bfloat16", "float32"}));
+  command->add_option("--isa", options->isa, "Instruction set; the fastest here by default");
+  command->add_option("--format", options->format)->check(CLI::IsMember({"text", "json"}));
+  command->callback([options] { Run(*options); });
+}
+
+}  // namespace divisi
