@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "divisi/cli/load_report.h"
 #include "divisi/cli/load_request.h"
 #include "divisi/cli/load_run.h"
+#include "divisi/cli/load_server.h"
 #include "divisi/cli/load_source.h"
 #include "divisi/cli/load_trace.h"
 #include "divisi/core/clock.h"
@@ -53,6 +56,7 @@ struct BenchServeOptions {
   int64_t warmup = 0;
   std::string save_result;
   bool save_detailed = false;
+  bool engine_times = false;
   std::string format = "text";
   double disconnect_fraction = 0;
   double malformed_rate = 0;
@@ -210,43 +214,71 @@ LoadResult MeasureLoad(const BenchServeOptions& options, LoadClient& client,
   return RunLoad(client, target, source, run);
 }
 
+// What was measured, and what the engine says of it where that was asked for.
+Result<void> Print(const BenchServeOptions& options, const ReportHeader& header,
+                   const LoadFigures& figures, const LoadResult& result,
+                   const std::optional<EngineTimes>& engine) {
+  Json json = ReportJson(header, figures, result, options.save_detailed);
+  std::string table = ReportTable(header, figures, result);
+  if (engine) {
+    const AddedTimes added = Added(figures, *engine);
+    json.Set("engine", EngineJson(*engine, added));
+    table += EngineTable(*engine, added);
+  }
+  if (!options.save_result.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomic(options.save_result, json.Dump() + "\n"));
+  }
+  std::fputs((options.format == "json" ? json.Dump(2) + "\n" : table).c_str(), stdout);
+  return {};
+}
+
+Result<ReportHeader> Header(const BenchServeOptions& options) {
+  ReportHeader header{
+      .date = DateName(UnixSeconds()),
+      .requests_per_second = std::isinf(options.request_rate) ? 0 : options.request_rate,
+      .burstiness = options.burstiness,
+      .max_concurrency = options.max_concurrency};
+  ASSIGN_OR_RETURN(header.objectives, ParseObjectives(options.goodput));
+  ASSIGN_OR_RETURN(header.metrics, ParseMetrics(options.percentile_metrics));
+  return header;
+}
+
+Result<std::unique_ptr<LoadClient>> OpenClient(const BenchServeOptions& options,
+                                               const HttpAddress& address,
+                                               std::optional<int64_t> requests) {
+  const int64_t limit =
+      options.max_concurrency > 0 ? options.max_concurrency : kUnlimitedConnections;
+  const int64_t at_once = std::min(requests.value_or(limit), limit);
+  RETURN_IF_ERROR(AllowConnections(at_once + static_cast<int64_t>(options.malformed_rate)));
+  return LoadClient::Create(address, {.silence_timeout = Seconds(options.timeout_seconds)});
+}
+
 // Runs the whole command. The exit status: 0; 1 when nothing completed; 130 after Ctrl-C.
 Result<int> BenchServe(const BenchServeOptions& options) {
   RETURN_IF_ERROR(CheckRanges(options));
   ASSIGN_OR_RETURN(const HttpAddress address, ParseBaseUrl(options.base_url));
-  ASSIGN_OR_RETURN(const Objectives objectives, ParseObjectives(options.goodput));
+  ASSIGN_OR_RETURN(ReportHeader header, Header(options));
   ASSIGN_OR_RETURN(const auto percents, ParsePercentiles(options.metric_percentiles));
-  ASSIGN_OR_RETURN(const auto metrics, ParseMetrics(options.percentile_metrics));
   ASSIGN_OR_RETURN(const auto source, OpenSource(options));
-  const int64_t at_once =
-      std::min(source->Count().value_or(kUnlimitedConnections),
-               options.max_concurrency > 0 ? options.max_concurrency : kUnlimitedConnections);
-  RETURN_IF_ERROR(AllowConnections(at_once + static_cast<int64_t>(options.malformed_rate)));
-  ASSIGN_OR_RETURN(
-      const auto client,
-      LoadClient::Create(address, {.silence_timeout = Seconds(options.timeout_seconds)}));
+  ASSIGN_OR_RETURN(const auto client, OpenClient(options, address, source->Count()));
   ASSIGN_OR_RETURN(const LoadTarget target, FindTarget(options, address, *client));
   RETURN_IF_ERROR(WarmUp(options, *client, target));
-
-  ReportHeader header{
-      .date = DateName(UnixSeconds()),
-      .model = target.model,
-      .chat = target.chat,
-      .requests_per_second = std::isinf(options.request_rate) ? 0 : options.request_rate,
-      .burstiness = options.burstiness,
-      .max_concurrency = options.max_concurrency,
-      .objectives = objectives,
-      .metrics = metrics};
-  const LoadResult result = MeasureLoad(options, *client, target, *source);
-  header.prompts = static_cast<int64_t>(result.records.size());
-  const LoadFigures figures = Measure(result.records, result.duration, objectives, percents);
-  const Json json = ReportJson(header, figures, result, options.save_detailed);
-  if (!options.save_result.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomic(options.save_result, json.Dump() + "\n"));
+  std::map<std::string, double> before;
+  if (options.engine_times) {
+    ASSIGN_OR_RETURN(before, FetchMetrics(*client, address, options.api_key));
   }
-  const std::string shown =
-      options.format == "json" ? json.Dump(2) + "\n" : ReportTable(header, figures, result);
-  std::fputs(shown.c_str(), stdout);
+
+  const LoadResult result = MeasureLoad(options, *client, target, *source);
+  header.model = target.model;
+  header.chat = target.chat;
+  header.prompts = static_cast<int64_t>(result.records.size());
+  const LoadFigures figures = Measure(result.records, result.duration, header.objectives, percents);
+  std::optional<EngineTimes> engine;
+  if (options.engine_times && figures.completed > 0) {
+    ASSIGN_OR_RETURN(engine,
+                     TimesSince(*client, address, options.api_key, before, figures.completed));
+  }
+  RETURN_IF_ERROR(Print(options, header, figures, result, engine));
   if (result.interrupted) return 130;
   return figures.completed > 0 || figures.abandoned > 0 ? 0 : 1;
 }
@@ -319,6 +351,8 @@ void AddReportOptions(CLI::App& command, BenchServeOptions& options) {
   command.add_option("--save-result", options.save_result, "Write the JSON report to this file");
   command.add_flag("--save-detailed", options.save_detailed,
                    "Put arrays with one entry per request into the JSON");
+  command.add_flag("--engine-times", options.engine_times,
+                   "Compare with the engine's own times from /metrics: what HTTP adds");
   command.add_option("--format", options.format, "What to print: text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

@@ -170,7 +170,9 @@ class RequestWatcher final : public ExchangeWatcher {
 
   void OnEnd(const Result<void>& outcome, Seconds now) override {
     if (!record_.abandoned && record_.error.empty()) {
-      if (!outcome) {
+      if (!outcome && outcome.error().code == Code::kCancelled) {
+        record_.abandoned = true;  // The run was interrupted.
+      } else if (!outcome) {
         record_.error = outcome.error().message;
       } else if (status_ != 200) {
         record_.error = StatusError(status_, error_body_);

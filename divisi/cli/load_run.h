@@ -28,15 +28,6 @@ struct LoadTarget {
   uint64_t seed = 0;
 };
 
-struct RunOptions {
-  int64_t max_concurrency = 0;      // Requests at once; 0: no limit.
-  std::optional<Seconds> duration;  // No request starts after it.
-  double disconnect_fraction = 0;   // Of the requests: their client leaves after a random token.
-  double broken_per_second = 0;     // Broken requests beside the load.
-  std::function<void(const struct RunProgress&)> progress;  // A few times a second.
-  bool stop_on_interrupt = true;  // Ctrl-C ends the run and keeps what was measured.
-};
-
 struct RunProgress {
   int64_t started = 0;
   int64_t ended = 0;
@@ -44,6 +35,15 @@ struct RunProgress {
   std::optional<int64_t> total;
   int64_t token_events = 0;
   Seconds elapsed;
+};
+
+struct RunOptions {
+  int64_t max_concurrency = 0;      // Requests at once; 0: no limit.
+  std::optional<Seconds> duration;  // No request starts after it.
+  double disconnect_fraction = 0;   // Of the requests: their client leaves after a random token.
+  double broken_per_second = 0;     // Broken requests beside the load.
+  std::function<void(const RunProgress&)> progress;  // A few times a second.
+  bool stop_on_interrupt = true;  // Ctrl-C ends the run and keeps what was measured.
 };
 
 // How the server took the broken requests.
@@ -59,8 +59,8 @@ struct BrokenTally {
 struct LoadResult {
   std::vector<RequestRecord> records;  // In order of sending.
   BrokenTally broken;
-  Seconds duration;  // First request sent to last one ended.
-  bool interrupted = false;
+  Seconds duration;          // First request sent to last one ended.
+  bool interrupted = false;  // What was running then is marked as abandoned.
 };
 
 LoadResult RunLoad(LoadClient& client, const LoadTarget& target, RequestSource& source,
