@@ -22,5 +22,6 @@ CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string
 void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
+void AddServeCommand(CLI::App& app);
 
 }  // namespace divisi

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", DIVISI_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::help);
+  divisi::AddServeCommand(app);
   divisi::AddBenchEngineCommand(app);
   divisi::AddBenchServeCommand(app);
 

@@ -17,4 +17,16 @@ Bytes ResidentMemory() {
   return Bytes(read == 2 ? resident * sysconf(_SC_PAGESIZE) : 0);
 }
 
+Bytes AvailableMemory() {
+  std::FILE* file = std::fopen("/proc/meminfo", "r");
+  if (file == nullptr) return Bytes(0);
+  char line[128];
+  long long kibibytes = 0;
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    if (std::sscanf(line, "MemAvailable: %lld kB", &kibibytes) == 1) break;
+  }
+  std::fclose(file);
+  return Bytes(int64_t{kibibytes} << 10);
+}
+
 }  // namespace divisi

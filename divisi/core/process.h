@@ -8,4 +8,7 @@ namespace divisi {
 // Memory of this process that is in RAM, file mappings included; 0 where the system does not say.
 Bytes ResidentMemory();
 
+// Memory that the system can give without swapping; 0 where it does not say.
+Bytes AvailableMemory();
+
 }  // namespace divisi
