@@ -1,0 +1,59 @@
+// A thousand clients at once on the tiny model, with broken requests beside them and clients that
+// leave midway: no error, memory bounded, every page back.
+// DIVISI_SOAK=1 makes it ten times as long.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { bench, Server } from './server.mjs';
+
+const kClients = 1000;
+const kRounds = process.env.DIVISI_SOAK === '1' ? 10 : 1;
+// The first wave brings buffers of a thousand connections and the allocator's arenas. A further wave
+// of the same size may touch pages of KV that were not used yet (the pool's memory is taken as it is
+// first written), so the bound allows the pool's rest here: 64 MiB, plus 16 MiB of fragmentation.
+const kPoolBytes = 64 << 20;
+const kGrowthBytes = kPoolBytes + (16 << 20);
+
+const wave = [
+  '--num-prompts', `${kClients * kRounds}`, '--max-concurrency', `${kClients}`,
+  '--input-len', '32', '--prefix-len', '16', '--output-len', '24', '--range-ratio', '0.5',
+  '--malformed-rate', '40',
+];
+
+test('a thousand streams at once, twice', { timeout: 55_000 * kRounds }, async () => {
+  const server = await Server.start([
+    '--max-num-seqs', '256', '--max-waiting', '2000', '--kv-memory', '64MiB',
+  ]);
+  try {
+    const first = await bench(server, wave);
+    check(first);
+    await server.idle();
+    const before = server.residentBytes();
+    const second = await bench(server, [...wave, '--seed', '1']);
+    check(second);
+    const after = server.residentBytes();
+    assert.ok(after - before < kGrowthBytes, `grew by ${(after - before) >> 20} MiB`);
+    await server.idle();
+
+    const leaving = await bench(server, [...wave, '--seed', '2', '--disconnect-fraction', '0.5']);
+    assert.equal(leaving.failed, 0);
+    assert.ok(leaving.disconnected > kClients * 0.4, `${leaving.disconnected} left`);
+    await server.idle();
+    assert.ok(server.residentBytes() - before < kGrowthBytes);
+    const rate = (report) => Math.round(report.output_throughput);
+    console.log(
+      `tok/s ${rate(first)}, ${rate(second)}; p99 TTFT ${Math.round(second.p99_ttft_ms)} ms; ` +
+        `resident ${before >> 20} then ${after >> 20} MiB; ` +
+        `${second.malformed.sent} broken requests beside`,
+    );
+  } finally {
+    assert.equal(await server.stop(), 0);
+  }
+});
+
+function check(report) {
+  assert.equal(report.failed, 0);
+  assert.equal(report.completed, kClients * kRounds);
+  assert.ok(report.max_concurrent_requests >= 0.9 * kClients, `${report.max_concurrent_requests}`);
+  assert.ok(report.malformed.sent > 0);
+  assert.deepEqual(report.malformed.faults, {});
+}
