@@ -55,20 +55,21 @@ std::vector<JinjaDict::Entry> WithoutRepeats(std::vector<JinjaDict::Entry> entri
   std::vector<JinjaDict::Entry> kept;
   std::unordered_map<std::string_view, size_t> strings;
   kept.reserve(entries.size());
-  for (auto& [key, value] : entries) {
+  for (JinjaDict::Entry& entry : entries) {
+    const JinjaValue& key = entry.first;
     size_t place = kept.size();
     if (key.is_string()) {
       place = strings.emplace(key.as_string(), place).first->second;
     } else {
-      const auto same = [&](const JinjaDict::Entry& entry) {
-        return Equal(entry.first, key, budget);
+      const auto same = [&](const JinjaDict::Entry& other) {
+        return Equal(other.first, key, budget);
       };
       place = static_cast<size_t>(std::find_if(kept.begin(), kept.end(), same) - kept.begin());
     }
     if (place == kept.size()) {
-      kept.emplace_back(std::move(key), std::move(value));
+      kept.push_back(std::move(entry));
     } else {
-      kept[place].second = std::move(value);
+      kept[place].second = std::move(entry.second);
     }
   }
   return kept;
