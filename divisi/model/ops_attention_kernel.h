@@ -66,6 +66,7 @@ class AttentionKernel {
     const int64_t end = block_.start + block_.rows;
     for (int64_t position = 0; position < end; position += kAttentionChunk) {
       const ChunkPages pages = PagesAt(position, (end - 1) / kBlockTokens);
+      next_ = PagesAt(position + kAttentionChunk, (end - 1) / kBlockTokens);
       for (int64_t v = 0; v < vectors; v += kQueryTile) {
         const int count = static_cast<int>(vectors - v < kQueryTile ? vectors - v : kQueryTile);
         if (Position(v + count - 1) < position) continue;
@@ -102,14 +103,25 @@ class AttentionKernel {
       const int64_t n = Position(v + i) + 1 - position;
       seen[i] = static_cast<int>(n < 0 ? 0 : n < kAttentionChunk ? n : kAttentionChunk);
     }
-    Score<kCount>(v, pages);
+    // Where one tile is all, as in a decode step, a chunk is read once and memory is the limit: V
+    // is fetched while scores are computed, and the next chunk's K while V is added.
+    const bool fetch = block_.rows * block_.group <= kQueryTile;
+    if (fetch) {
+      Score<kCount, true>(v, pages);
+    } else {
+      Score<kCount, false>(v, pages);
+    }
     alignas(64) float decay[16];
     Softmax<kCount>(v, seen, decay);
-    Accumulate<kCount>(v, seen, decay, pages);
+    if (fetch) {
+      Accumulate<kCount, true>(v, seen, decay, pages);
+    } else {
+      Accumulate<kCount, false>(v, seen, decay, pages);
+    }
   }
 
   // scores[i][position] = q . k, not scaled; garbage where the position is beyond the vector's.
-  template <int kCount>
+  template <int kCount, bool kFetch>
   void Score(int64_t v, const ChunkPages& pages) {
     const std::byte* q[kCount];
     for (int i = 0; i < kCount; ++i) q[i] = block_.q + Offset(v + i);
@@ -121,7 +133,10 @@ class AttentionKernel {
     for (int64_t step = 0; step < steps; ++step) {
       typename T::Vector k[kChunkPages];
 #pragma GCC unroll 8
-      for (int p = 0; p < kChunkPages; ++p) k[p] = T::Load(pages.keys[p] + step * 16 * kLane);
+      for (int p = 0; p < kChunkPages; ++p) {
+        k[p] = T::Load(pages.keys[p] + step * 16 * kLane);
+        if constexpr (kFetch) __builtin_prefetch(pages.values[p] + step * 16 * kLane);
+      }
 #pragma GCC unroll 8
       for (int i = 0; i < kCount; ++i) {
         const auto qv = T::Broadcast(q[i] + step * kLane);
@@ -188,18 +203,18 @@ class AttentionKernel {
 
   // sums = sums * decay + p V. Steps (pairs of positions in bf16) that every vector sees in full
   // are done together; the rest of the chunk one vector at a time.
-  template <int kCount>
+  template <int kCount, bool kFetch>
   void Accumulate(int64_t v, const int* seen, const float* decay, const ChunkPages& pages) {
     int shared = kAttentionChunk / T::kStep;
     for (int i = 0; i < kCount; ++i) {
       if (seen[i] / T::kStep < shared) shared = seen[i] / T::kStep;
     }
-    if (shared > 0) AddValues<kCount>(v, 0, 0, shared, decay, pages);
+    if (shared > 0) AddValues<kCount, kFetch>(v, 0, 0, shared, decay, pages);
     const float one = 1;
     for (int i = 0; i < kCount; ++i) {
       if (seen[i] <= shared * T::kStep) continue;
       const float* factor = shared > 0 ? &one : &decay[i];
-      AddValues<1>(v + i, i, shared, seen[i] / T::kStep, factor, pages);
+      AddValues<1, false>(v + i, i, shared, seen[i] / T::kStep, factor, pages);
       if (seen[i] % T::kStep != 0) AddHalfPair(v + i, i, seen[i] / T::kStep, pages);
     }
   }
@@ -211,15 +226,15 @@ class AttentionKernel {
   }
 
   // Steps [first, last) for kCount vectors from v on, whose p are those of the tile's from i on.
-  template <int kCount>
+  template <int kCount, bool kFetch>
   void AddValues(int64_t v, int i, int first, int last, const float* decay,
                  const ChunkPages& pages) {
     int64_t channel = 0;
     for (; channel + 64 <= block_.head_dim; channel += 64) {
-      AddChannels<kCount, 4>(v, i, first, last, decay, pages, channel);
+      AddChannels<kCount, 4, kFetch>(v, i, first, last, decay, pages, channel);
     }
     for (; channel < block_.head_dim; channel += 16) {
-      AddChannels<kCount, 1>(v, i, first, last, decay, pages, channel);
+      AddChannels<kCount, 1, false>(v, i, first, last, decay, pages, channel);
     }
   }
 
@@ -228,7 +243,7 @@ class AttentionKernel {
     return rest >= 16 ? T::Load(p) : LoadFirst<T>(p, rest * T::kStep);
   }
 
-  template <int kCount, int kVectors>
+  template <int kCount, int kVectors, bool kFetch>
   void AddChannels(int64_t v, int i, int first, int last, const float* decay,
                    const ChunkPages& pages, int64_t channel) {
     F acc[kCount][kVectors];
@@ -243,6 +258,11 @@ class AttentionKernel {
 #pragma GCC unroll 8
       for (int c = 0; c < kVectors; ++c) {
         values[c] = kVectors > 1 ? T::Load(p + c * 16 * kLane) : LoadValues(p, channel);
+        // As many lines as V has here, so that a whole chunk of K is fetched by the end.
+        if constexpr (kFetch) {
+          const int64_t line = channel / 64 * (kAttentionChunk / T::kStep) + step;
+          __builtin_prefetch(next_.keys[c] + line * 64);
+        }
       }
 #pragma GCC unroll 8
       for (int n = 0; n < kCount; ++n) {
@@ -291,6 +311,7 @@ class AttentionKernel {
 
   AttentionBlock block_;
   AttentionState state_;
+  ChunkPages next_;
 };
 
 template <typename V, typename T>

@@ -87,18 +87,25 @@ inline void MultiplyRows(const MatMulBlock& block, int64_t row, int64_t column, 
   MultiplyTile<V, X, W, kAhead, kRows>(block, row, column, ahead);
 }
 
+// Bytes of w that stay in the first-level cache (32 or 48 KB) beside a tile's rows of x.
+inline constexpr int64_t kResidentBytes = 24 << 10;
+
 // `tiles` tiles of equal height: 8 rows are 4 + 4, not 6 + 2. So none is below half the full height
-// unless there is one alone.
+// unless there is one alone. Columns go in groups of `group`, a multiple of kTileColumns: a tile's
+// rows of x come from the second-level cache once for all of a group.
 template <typename V, typename X, typename W, int kAhead, int kFewest>
-void MultiplyTiles(const MatMulBlock& block, int64_t tiles) {
-  for (int64_t column = 0; column < block.columns; column += kTileColumns) {
+void MultiplyTiles(const MatMulBlock& block, int64_t tiles, int64_t group) {
+  for (int64_t first = 0; first < block.columns; first += group) {
+    const int64_t end = first + group < block.columns ? first + group : block.columns;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t row = block.rows * tile / tiles;
-      // Beyond the block's end lies the next block's beginning, or nothing, which does no harm.
-      const int64_t next = column + kTileColumns + tile * kAhead % kTileColumns;
-      MultiplyRows<V, X, W, kAhead, kFewest, V::kTileRows>(block, row, column,
-                                                           block.rows * (tile + 1) / tiles - row,
-                                                           block.w + next * block.k * W::kBytes);
+      const int64_t rows = block.rows * (tile + 1) / tiles - row;
+      for (int64_t column = first; column < end; column += kTileColumns) {
+        // Beyond the block's end lies the next block's beginning, or nothing, which does no harm.
+        const int64_t next = column + group + tile * kAhead % kTileColumns;
+        MultiplyRows<V, X, W, kAhead, kFewest, V::kTileRows>(block, row, column, rows,
+                                                             block.w + next * block.k * W::kBytes);
+      }
     }
   }
 }
@@ -107,9 +114,10 @@ template <typename V, typename X, typename W>
 void MatMulKernel(const MatMulBlock& block) {
   constexpr int kFewest = (V::kTileRows + 1) / 2;
   const int64_t tiles = (block.rows + V::kTileRows - 1) / V::kTileRows;
-  if (tiles == 1) return MultiplyTiles<V, X, W, 4, 1>(block, tiles);
-  if (tiles <= 3) return MultiplyTiles<V, X, W, 2, kFewest>(block, tiles);
-  MultiplyTiles<V, X, W, 1, kFewest>(block, tiles);
+  if (tiles == 1) return MultiplyTiles<V, X, W, 4, 1>(block, tiles, kTileColumns);
+  if (tiles <= 3) return MultiplyTiles<V, X, W, 2, kFewest>(block, tiles, kTileColumns);
+  const int64_t quads = kResidentBytes / (kTileColumns * block.k * W::kBytes);
+  MultiplyTiles<V, X, W, 1, kFewest>(block, tiles, kTileColumns * (quads > 1 ? quads : 1));
 }
 
 }  // namespace divisi
