@@ -25,6 +25,7 @@ template <std::string (*map)(std::string_view)>
 Result<Value> MapText(Context& context, const Value& subject, const Arguments& arguments) {
   RETURN_IF_ERROR(Bind(arguments, {}, 0));
   ASSIGN_OR_RETURN(const auto text, Soft(context, subject));
+  if (!context.budget.Map(text.size())) return BudgetError();
   return MakeString(map(text), context.budget);
 }
 

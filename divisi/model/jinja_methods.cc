@@ -102,6 +102,7 @@ template <std::string (*map)(std::string_view)>
 Result<Value> MapMethod(Context& context, const Value& self, const Arguments& arguments) {
   RETURN_IF_ERROR(Bind(arguments, {}, 0));
   ASSIGN_OR_RETURN(const auto text, Text(context, self));
+  if (!context.budget.Map(text.size())) return BudgetError();
   return MakeString(map(text), context.budget);
 }
 

@@ -48,7 +48,8 @@ class Printer {
   Result<void> Append(const JinjaValue& value, std::string& out) {
     if (!budget_.Make(16)) return BudgetError();
     if (value.is_string()) {
-      if (!budget_.Make(value.as_string().size())) return BudgetError();
+      const size_t size = value.as_string().size();
+      if (!budget_.Map(size) || !budget_.Make(size)) return BudgetError();
       AppendRepr(value.as_string(), out);
       return {};
     }

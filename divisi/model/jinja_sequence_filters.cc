@@ -168,6 +168,7 @@ Result<Value> SortKey(Context& context, const Value& item, const Value* path, bo
     ASSIGN_OR_RETURN(key, AtPath(context, std::move(key), *path));
   }
   if (!key.is_string() || case_counts) return key;
+  if (!context.budget.Map(key.as_string().size())) return BudgetError();
   return MakeString(ToLower(key.as_string()), context.budget);
 }
 

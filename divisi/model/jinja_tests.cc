@@ -58,9 +58,9 @@ template <bool upper>
 Result<bool> Case(Context& context, const Value& subject, const Arguments& arguments) {
   RETURN_IF_ERROR(Bind(arguments, {}, 0));
   ASSIGN_OR_RETURN(const auto text, AsString(subject, "the value"));
-  if (!context.budget.Scan(text.size())) return BudgetError();
-  const bool cased = ToUpper(text) != ToLower(text);
-  return cased && text == (upper ? ToUpper(text) : ToLower(text));
+  if (!context.budget.Map(2 * text.size())) return BudgetError();
+  const std::string raised = ToUpper(text), lowered = ToLower(text);
+  return raised != lowered && text == (upper ? raised : lowered);
 }
 
 template <bool want>

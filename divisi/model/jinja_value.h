@@ -23,8 +23,8 @@ namespace divisi {
 // What one rendering may use. A template is a stranger's program, so its work ends by count.
 class JinjaBudget {
  public:
-  // One step is a node evaluated or 16 bytes scanned: ten million end within about a second on one
-  // core. A conversation of 1,000 messages takes about 100,000.
+  // One step is a node evaluated, 16 bytes scanned, or one byte of text whose characters are looked
+  // up in Unicode's tables: ten million end within about a second on one core. A conversation of 1,000 messages takes about 100,000.
   static constexpr int64_t kMaxSteps = 10'000'000;
   // Bytes of all values ever made, so also a bound of the memory held at once. Templates copy a
   // message's content about ten times; this leaves room for 25 MB of messages.
@@ -41,6 +41,7 @@ class JinjaBudget {
   // Each returns false once a bound was passed, and from then on.
   bool Step(int64_t count = 1) { return exhausted() ? false : (steps_ -= count, !exhausted()); }
   bool Scan(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes / 16)); }
+  bool Map(size_t bytes) { return Step(1 + static_cast<int64_t>(bytes)); }
   bool Make(size_t bytes) {
     if (bytes > static_cast<size_t>(kMaxBytes)) bytes_ = -1;
     if (!exhausted()) bytes_ -= static_cast<int64_t>(bytes);
