@@ -18,8 +18,8 @@ Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec
 
   int64_t pages = 0;
   if (options.kv_memory == "auto") {
-    // Half of what is there: the other half is for weights in the page cache and for the rest of the
-    // machine. Never more than the running sequences could fill.
+    // Half of what is there: the other half is for weights in the page cache and for the rest of
+    // the machine. Never more than the running sequences could fill.
     pages = std::min(available.value / 2 / page_bytes, pages_per_sequence * options.max_num_seqs);
   } else {
     ASSIGN_OR_RETURN(const Bytes memory, ParseBytes(options.kv_memory));
@@ -28,11 +28,12 @@ Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec
   // One page for the prompt's last token and its first output is the least that can serve.
   const int64_t least = options.max_model_len > 0 ? pages_per_sequence : 1;
   if (pages < least) {
-    return Error{Code::kOutOfRange,
-                 Format("KV memory for {} tokens is {}, but --kv-memory {} gives {}; raise it or lower "
-                        "--max-model-len",
-                        least * kBlockTokens, HumanBytes(Bytes(least * page_bytes)),
-                        options.kv_memory, HumanBytes(Bytes(pages * page_bytes)))};
+    return Error{
+        Code::kOutOfRange,
+        Format("KV memory for {} tokens is {}, but --kv-memory {} gives {}; raise it or lower "
+               "--max-model-len",
+               least * kBlockTokens, HumanBytes(Bytes(least * page_bytes)), options.kv_memory,
+               HumanBytes(Bytes(pages * page_bytes)))};
   }
   pages = std::min<int64_t>(pages, INT32_MAX);  // BlockId's range.
   return KvBudget{.pages = pages,

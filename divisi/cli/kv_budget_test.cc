@@ -28,10 +28,12 @@ TEST(KvBudgetTest, AutoTakesHalfOfAScarceMemoryAndShortensTheContext) {
 }
 
 TEST(KvBudgetTest, RefusesWhatCannotHoldTheContextAskedFor) {
-  const auto small = PlanKvMemory({.max_model_len = 500, .kv_memory = "100 KiB"}, Spec(), kLayout, kMuch);
+  const auto small =
+      PlanKvMemory({.max_model_len = 500, .kv_memory = "100 KiB"}, Spec(), kLayout, kMuch);
   ASSERT_FALSE(small.ok());
   EXPECT_NE(small.error().message.find("--max-model-len"), std::string::npos);
-  EXPECT_TRUE(PlanKvMemory({.max_model_len = 500, .kv_memory = "128 KiB"}, Spec(), kLayout, kMuch).ok());
+  EXPECT_TRUE(
+      PlanKvMemory({.max_model_len = 500, .kv_memory = "128 KiB"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.max_model_len = 1001}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "lots"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "4095"}, Spec(), kLayout, kMuch).ok());

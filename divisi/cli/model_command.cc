@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "divisi/cli/commands.h"
-#include "divisi/cli/machine_memory.h"
 #include "divisi/cli/progress.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/file.h"
+#include "divisi/core/process.h"
 #include "divisi/model/inspect.h"
 #include "divisi/model/synth_checkpoint.h"
 

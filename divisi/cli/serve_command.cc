@@ -129,8 +129,7 @@ Result<void> Server::Start() {
 }
 
 Result<void> Server::LoadModel() {
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options_.model));
-  const ModelSpec& spec = checkpoint.spec();
+  ASSIGN_OR_RETURN(const ModelSpec spec, LoadModelSpec(options_.model));
   ASSIGN_OR_RETURN(const ComputeType compute, ChooseCompute(options_.dtype, spec.stored_type));
   const KvLayout layout{
       .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim, .type = compute};
@@ -141,16 +140,16 @@ Result<void> Server::LoadModel() {
   }
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   ProgressBar bar("loading");
-  ASSIGN_OR_RETURN(executor_,
-                   ModelExecutor::Load(
-                       {.directory = options_.model,
-                        .compute = compute,
-                        .threads = options_.threads > 0 ? options_.threads : std::max(1, cores),
-                        .isa = ChooseIsa(options_.isa),
-                        .max_model_len = budget.max_model_len,
-                        .kv_memory = budget.memory,
-                        .progress = [&](Bytes done, Bytes total) { bar.Show(done, total); }},
-                       clock_));
+  ASSIGN_OR_RETURN(
+      executor_,
+      ModelExecutor::Load({.directory = options_.model,
+                           .compute = compute,
+                           .threads = options_.threads > 0 ? options_.threads : std::max(1, cores),
+                           .isa = ChooseIsa(options_.isa),
+                           .max_model_len = budget.max_model_len,
+                           .kv_memory = budget.memory,
+                           .progress = [&](Bytes done, Bytes total) { bar.Show(done, total); }},
+                          clock_));
   const std::string name = ServedNames(options_).front();
   engine_.emplace(SchedulerOptions{.max_sequences = options_.max_num_seqs,
                                    .max_batched_tokens = options_.max_num_batched_tokens,
@@ -197,9 +196,10 @@ void Serve(const ServeOptions& options) {
 void AddServeCommand(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();  // Shared with the callback, which runs later.
   CLI::App& serve = *app.add_subcommand("serve", "Serve a model over the OpenAI HTTP API");
-  serve.footer("Example:\n  divisi serve --model models/tiny-qwen3 --port 8000\n"
-               "  curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
-               "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
+  serve.footer(
+      "Example:\n  divisi serve --model models/tiny-qwen3 --port 8000\n"
+      "  curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
   serve.add_option("--model", options->model, "Checkpoint directory (Hugging Face format)")
       ->required();
   serve.add_option("--host", options->host, "Address to listen on")->capture_default_str();
@@ -212,8 +212,9 @@ void AddServeCommand(CLI::App& app) {
       ->envname("DIVISI_API_KEY");
   serve.add_option("--chat-template", options->chat_template,
                    "Jinja file to use instead of the checkpoint's template");
-  serve.add_option("--dtype", options->dtype,
-                   "Compute type: auto is bfloat16 for BF16 weights, float32 for others")
+  serve
+      .add_option("--dtype", options->dtype,
+                  "Compute type: auto is bfloat16 for BF16 weights, float32 for others")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "bfloat16", "float32"}));
   std::vector<std::string> isas = {"auto"};
@@ -227,24 +228,30 @@ void AddServeCommand(CLI::App& app) {
   serve.add_option("--max-num-seqs", options->max_num_seqs, "Requests running at once")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  serve.add_option("--max-num-batched-tokens", options->max_num_batched_tokens,
-                   "Tokens of one step: larger helps prompts, smaller helps running streams")
+  serve
+      .add_option("--max-num-batched-tokens", options->max_num_batched_tokens,
+                  "Tokens of one step: larger helps prompts, smaller helps running streams")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  serve.add_option("--max-model-len", options->max_model_len,
-                   "Longest prompt plus output; 0 is what model and memory allow")
+  serve
+      .add_option("--max-model-len", options->max_model_len,
+                  "Longest prompt plus output; 0 is what model and memory allow")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  serve.add_option("--max-waiting", options->max_waiting, "Queued requests; beyond it clients get 429")
+  serve
+      .add_option("--max-waiting", options->max_waiting,
+                  "Queued requests; beyond it clients get 429")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  serve.add_option("--kv-memory", options->kv_memory,
-                   "Memory for keys and values, such as 4GiB; auto is half of what is available")
+  serve
+      .add_option("--kv-memory", options->kv_memory,
+                  "Memory for keys and values, such as 4GiB; auto is half of what is available")
       ->capture_default_str();
   serve.add_flag("!--no-prefix-caching", options->share_prefixes,
                  "Do not share pages between requests with a common prefix");
-  serve.add_option("--drain-seconds", options->drain_seconds,
-                   "How long running requests may go on after SIGTERM")
+  serve
+      .add_option("--drain-seconds", options->drain_seconds,
+                  "How long running requests may go on after SIGTERM")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86400.0));
   serve.add_option("--allowed-origin", options->allowed_origin, "Origin for CORS, or *");

@@ -23,7 +23,7 @@ struct ServeOptions {
   std::filesystem::path chat_template;
   std::string dtype = "auto";
   std::string isa = "auto";
-  int threads = 0;          // 0: one per core.
+  int threads = 0;  // 0: one per core.
   int64_t max_num_seqs = 256;
   // A step of this many rows is what a running stream waits for at most. A CPU core does some
   // hundred rows a second of a small model, so this is less than accelerators take.
@@ -45,8 +45,8 @@ struct KvBudget {
 };
 
 // available: memory that the system can give.
-// Errors: kInvalidArgument for an unreadable amount, kOutOfRange where it can't hold one sequence of
-// the length asked for (or a single page), or where that length is beyond the model's positions.
+// Errors: kInvalidArgument for an unreadable amount, kOutOfRange where it can't hold one sequence
+// of the length asked for (or a single page), or where that length is beyond the model's positions.
 Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec,
                               const KvLayout& layout, Bytes available);
 

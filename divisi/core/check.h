@@ -15,11 +15,11 @@ namespace divisi {
 
 }  // namespace divisi
 
-#define CHECK(condition, ...)                                                                     \
-  do {                                                                                            \
-    if (!(condition)) [[unlikely]] {                                                              \
+#define CHECK(condition, ...)                                                                      \
+  do {                                                                                             \
+    if (!(condition)) [[unlikely]] {                                                               \
       ::divisi::CheckFailed(__FILE__, __LINE__, #condition, ::divisi::FormatOrEmpty(__VA_ARGS__)); \
-    }                                                                                             \
+    }                                                                                              \
   } while (false)
 
 #ifdef NDEBUG

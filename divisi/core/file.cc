@@ -30,7 +30,7 @@ Error SystemError(std::string_view what, const std::filesystem::path& path) {
 
 // Size of an open regular file.
 Result<size_t> RegularSize(int fd, const std::filesystem::path& path) {
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd, &info) != 0) return SystemError("stat", path);
   if (!S_ISREG(info.st_mode)) {
     return Error{Code::kInvalidArgument, Format("{} is not a regular file", path.string())};

@@ -12,12 +12,18 @@ namespace {
 Json FromElement(const simdjson::dom::element& element) {
   using simdjson::dom::element_type;
   switch (element.type()) {
-    case element_type::NULL_VALUE: return {};
-    case element_type::BOOL: return bool(element);
-    case element_type::INT64: return int64_t(element);
-    case element_type::UINT64: return uint64_t(element);
-    case element_type::DOUBLE: return double(element);
-    case element_type::STRING: return std::string_view(element);
+    case element_type::NULL_VALUE:
+      return {};
+    case element_type::BOOL:
+      return bool(element);
+    case element_type::INT64:
+      return int64_t(element);
+    case element_type::UINT64:
+      return uint64_t(element);
+    case element_type::DOUBLE:
+      return double(element);
+    case element_type::STRING:
+      return std::string_view(element);
     case element_type::ARRAY: {
       const simdjson::dom::array source(element);
       Json::Array array;

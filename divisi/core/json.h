@@ -19,18 +19,18 @@ class Json {
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;  // In the order of the text.
 
-  Json() = default;  // null
-  Json(std::nullptr_t) {}                                    // NOLINT
-  Json(bool value) : value_(value) {}                        // NOLINT
-  Json(int value) : value_(static_cast<int64_t>(value)) {}   // NOLINT
-  Json(int64_t value) : value_(value) {}                     // NOLINT
-  Json(uint64_t value);                                      // NOLINT: beyond int64_t, a double
-  Json(double value) : value_(value) {}                      // NOLINT
-  Json(std::string value) : value_(std::move(value)) {}      // NOLINT
+  Json() = default;                                             // null
+  Json(std::nullptr_t) {}                                       // NOLINT
+  Json(bool value) : value_(value) {}                           // NOLINT
+  Json(int value) : value_(static_cast<int64_t>(value)) {}      // NOLINT
+  Json(int64_t value) : value_(value) {}                        // NOLINT
+  Json(uint64_t value);                                         // NOLINT: beyond int64_t, a double
+  Json(double value) : value_(value) {}                         // NOLINT
+  Json(std::string value) : value_(std::move(value)) {}         // NOLINT
   Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}    // NOLINT
-  Json(Array value) : value_(std::move(value)) {}            // NOLINT
-  Json(Object value) : value_(std::move(value)) {}           // NOLINT
+  Json(const char* value) : value_(std::string(value)) {}       // NOLINT
+  Json(Array value) : value_(std::move(value)) {}               // NOLINT
+  Json(Object value) : value_(std::move(value)) {}              // NOLINT
   static Json MakeObject() { return Json(Object{}); }
   static Json MakeArray() { return Json(Array{}); }
 

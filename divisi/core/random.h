@@ -21,9 +21,9 @@ class Random {
   explicit Random(uint64_t seed, uint64_t stream = 0) : seed_(seed), stream_(stream) {}
 
   uint64_t Next64();
-  double Uniform();                         // [0, 1)
+  double Uniform();                            // [0, 1)
   int64_t Between(int64_t low, int64_t high);  // Inclusive at both ends. Requires: low <= high.
-  double Normal();                          // Mean 0, variance 1.
+  double Normal();                             // Mean 0, variance 1.
   double Exponential(double mean);
   bool Chance(double probability);
 

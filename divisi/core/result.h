@@ -44,8 +44,8 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   using Value = T;
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}       // NOLINT
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}   // NOLINT
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }

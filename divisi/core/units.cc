@@ -33,9 +33,8 @@ struct Unit {
   double bytes;
 };
 constexpr Unit kUnits[] = {
-    {"", 1},          {"b", 1},
-    {"kb", 1e3},      {"mb", 1e6},      {"gb", 1e9},      {"tb", 1e12},
-    {"kib", 0x1p10},  {"mib", 0x1p20},  {"gib", 0x1p30},  {"tib", 0x1p40},
+    {"", 1},      {"b", 1},        {"kb", 1e3},     {"mb", 1e6},     {"gb", 1e9},
+    {"tb", 1e12}, {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40},
 };
 
 }  // namespace

@@ -82,7 +82,8 @@ Result<void> FindTemplate(const std::filesystem::path& directory, const Json& to
   } else if (const auto source = TemplateSource(tokenizer_config)) {
     TakeTemplate(*source, assets);
   } else {
-    assets.no_template_reason = "the checkpoint has no chat template; give one with --chat-template";
+    assets.no_template_reason =
+        "the checkpoint has no chat template; give one with --chat-template";
   }
   return {};
 }
@@ -93,9 +94,10 @@ Result<void> TakeEosIds(const Json& generation_config, const ModelSpec& spec, Te
     const Json::Array list = ids->is_array() ? ids->as_array() : Json::Array{*ids};
     for (const Json& id : list) {
       if (!id.is_int() || id.as_int() < 0 || id.as_int() >= spec.vocab) {
-        return Error{Code::kInvalidArgument,
-                     Format("generation_config.json: eos_token_id {} is not one of the {} token ids",
-                            id.Dump(), spec.vocab)};
+        return Error{
+            Code::kInvalidArgument,
+            Format("generation_config.json: eos_token_id {} is not one of the {} token ids",
+                   id.Dump(), spec.vocab)};
       }
       assets.eos_token_ids.push_back(static_cast<TokenId>(id.as_int()));
     }
@@ -114,7 +116,8 @@ Result<TextAssets> LoadTextAssets(const std::filesystem::path& directory, const 
   TextAssets assets{.tokenizer = std::move(tokenizer)};
   ASSIGN_OR_RETURN(const Json tokenizer_config,
                    ReadOptionalJson(directory / "tokenizer_config.json"));
-  ASSIGN_OR_RETURN(assets.generation_config, ReadOptionalJson(directory / "generation_config.json"));
+  ASSIGN_OR_RETURN(assets.generation_config,
+                   ReadOptionalJson(directory / "generation_config.json"));
   assets.template_variables = TemplateVariables(tokenizer_config);
   RETURN_IF_ERROR(FindTemplate(directory, tokenizer_config, template_file, assets));
   RETURN_IF_ERROR(TakeEosIds(assets.generation_config, spec, assets));

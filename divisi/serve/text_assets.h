@@ -1,5 +1,5 @@
-// The text side of a checkpoint directory: tokenizer, chat template, and what generation_config.json
-// and tokenizer_config.json add to it.
+// The text side of a checkpoint directory: tokenizer, chat template, and what
+// generation_config.json and tokenizer_config.json add to it.
 #pragma once
 
 #include <filesystem>

@@ -10,8 +10,8 @@ namespace {
 const std::filesystem::path kTiny = std::filesystem::path(DIVISI_SOURCE_DIR) / "models/tiny-qwen3";
 
 // A directory with the tiny tokenizer and the given other files.
-std::filesystem::path MakeDirectory(
-    const char* name, const std::vector<std::pair<std::string, std::string>>& files) {
+std::filesystem::path MakeDirectory(const char* name,
+                                    const std::vector<std::pair<std::string, std::string>>& files) {
   const auto directory = std::filesystem::path(testing::TempDir()) / name;
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
@@ -64,8 +64,8 @@ TEST(TextAssetsTest, TakesTheTemplateFromEachOfItsPlaces) {
 }
 
 TEST(TextAssetsTest, ABrokenTemplateCostsChatAlone) {
-  const auto directory =
-      MakeDirectory("text_assets_broken", {{"tokenizer_config.json", R"({"chat_template": "{{"})"}});
+  const auto directory = MakeDirectory("text_assets_broken",
+                                       {{"tokenizer_config.json", R"({"chat_template": "{{"})"}});
   const TextAssets assets = LoadTextAssets(directory, TinySpec()).value();
   EXPECT_FALSE(assets.chat_template.has_value());
   EXPECT_FALSE(assets.no_template_reason.empty());
