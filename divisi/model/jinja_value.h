@@ -24,7 +24,8 @@ namespace divisi {
 class JinjaBudget {
  public:
   // One step is a node evaluated, 16 bytes scanned, or one byte of text whose characters are looked
-  // up in Unicode's tables: ten million end within about a second on one core. A conversation of 1,000 messages takes about 100,000.
+  // up in Unicode's tables: ten million end within about two seconds on one core. A conversation of
+  // 1,000 messages takes about 100,000.
   static constexpr int64_t kMaxSteps = 10'000'000;
   // Bytes of all values ever made, so also a bound of the memory held at once. Templates copy a
   // message's content about ten times; this leaves room for 25 MB of messages.
