@@ -22,7 +22,8 @@ class ChatTemplate {
   // variables: an object: messages, add_generation_prompt, tools, bos_token, eos_token, ...
   // now_unix_seconds: what strftime_now shows (templates may print the date).
   // Errors: kInvalidArgument with the template's own words for raise_exception, and for type errors
-  // at run time; kOutOfRange when output or work passes its bound.
+  // at run time; kUnimplemented for a method, filter or format that only shows itself at run time
+  // and is outside the subset; kOutOfRange when output or work passes its bound.
   Result<std::string> Render(const Json& variables, double now_unix_seconds) const;
 
  private:
