@@ -17,7 +17,10 @@ mkdir -p build/fuzz/findings
 fuzz_one() {
   local name=$1 seconds=$2 corpus=build/fuzz/corpus/${1%_fuzz} log=build/fuzz/$1.log
   mkdir -p "$corpus"
-  if "$(find build/fuzz/divisi -name "$name" -type f -executable)" "$corpus" "tests/corpus/${name%_fuzz}" \
+  local program
+  program=$(find build/fuzz/divisi -name "$name" -type f -executable)
+  [ -n "$program" ] || { echo "$name is not built: cmake --build --preset fuzz --target fuzzers" >&2; return 2; }
+  if "$program" "$corpus" "tests/corpus/${name%_fuzz}" \
     -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/findings/"$name"- \
     >"$log" 2>&1; then
     echo "$name: $(grep -oE 'Done [0-9]+ runs in [0-9]+ second' "$log" | tail -1)(s), no finding"

@@ -8,7 +8,7 @@ set -euo pipefail
 build=(g++ cmake ninja-build ccache mold curl ca-certificates
   libhwy-dev libsimdjson-dev libfmt-dev libboost1.81-dev libpcre2-dev libutf8proc-dev libcli11-dev
   libssl-dev)
-test=(libgtest-dev libgmock-dev libbenchmark-dev git nodejs npm)
+test=(libgtest-dev libgmock-dev git nodejs npm)
 fuzz=(clang-14 libclang-rt-14-dev)
 
 wanted=()
@@ -44,7 +44,7 @@ if [ "$(id -u)" -ne 0 ]; then
     echo "Run as root, then try again:  apt-get update && ${install[*]}" >&2
     exit 1
   fi
-  install=(sudo "${install[@]}")
+  install=(sudo env DEBIAN_FRONTEND=noninteractive "${install[@]}")
 fi
 if [ -t 0 ]; then
   read -r -p "Install them now with '${install[*]}'? [Y/n] " answer
