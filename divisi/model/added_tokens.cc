@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "divisi/core/check.h"
 #include "divisi/model/unicode.h"
 #include "divisi/model/utf8.h"
 
@@ -49,6 +48,11 @@ Result<AddedTokenFinder> AddedTokenFinder::Make(std::span<const AddedToken> toke
   finder.nodes_.emplace_back();
   finder.tokens_.assign(tokens.begin(), tokens.end());
   for (size_t i = 0; i < tokens.size(); ++i) {
+    const size_t bytes = tokens[i].content.size();
+    if (bytes == 0 || bytes > kMaxContentBytes) {
+      return Error{Code::kInvalidArgument, Format("added token {} has {} bytes, not 1..{}",
+                                                  tokens[i].id, bytes, kMaxContentBytes)};
+    }
     finder.Insert(tokens[i].content, static_cast<int32_t>(i));
     if (tokens[i].single_word && !finder.word_) {
       ASSIGN_OR_RETURN(finder.word_, Regex::Compile(kWordPattern));
@@ -58,7 +62,6 @@ Result<AddedTokenFinder> AddedTokenFinder::Make(std::span<const AddedToken> toke
 }
 
 void AddedTokenFinder::Insert(std::string_view content, int32_t token) {
-  CHECK(!content.empty() && content.size() <= kMaxContentBytes, "{} bytes", content.size());
   begins_[static_cast<unsigned char>(content[0])] = true;
   uint32_t node = 0;
   for (const char c : content) {

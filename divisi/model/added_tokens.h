@@ -32,7 +32,7 @@ class AddedTokenFinder {
   // Bounds the work per byte of text: a match is looked for by walking a trie.
   static constexpr size_t kMaxContentBytes = 1024;
 
-  // Requires: no content is empty or longer than kMaxContentBytes.
+  // Errors: kInvalidArgument for a content that is empty or longer than kMaxContentBytes.
   static Result<AddedTokenFinder> Make(std::span<const AddedToken> tokens);
 
   // `text` in order, whole but for stripped white space: a token, or the text between tokens.

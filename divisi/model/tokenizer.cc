@@ -46,16 +46,19 @@ Result<Tokenizer> Tokenizer::Parse(std::string_view tokenizer_json) {
       in_normalised.push_back(std::move(token));
     }
   }
-  ASSIGN_OR_RETURN(AddedTokenFinder raw_finder, AddedTokenFinder::Make(as_written));
-  ASSIGN_OR_RETURN(AddedTokenFinder normalised_finder, AddedTokenFinder::Make(in_normalised));
+  auto raw_finder = AddedTokenFinder::Make(as_written);
+  if (!raw_finder) return WithContext(raw_finder.error(), "tokenizer.json");
+  // Bounded as they are looked for: NFC may lengthen a text threefold.
+  auto normalised_finder = AddedTokenFinder::Make(in_normalised);
+  if (!normalised_finder) return WithContext(normalised_finder.error(), "tokenizer.json");
   return Tokenizer(std::make_unique<State>(State{
       .vocabulary = std::move(file.vocabulary),
       .byte_pairs = BytePairs(file.byte_tokens, file.merges),
       .ignore_merges = file.ignore_merges,
       .nfc = file.nfc,
       .pre_tokenizer = std::move(file.pre_tokenizer),
-      .as_written = std::move(raw_finder),
-      .in_normalised = std::move(normalised_finder),
+      .as_written = *std::move(raw_finder),
+      .in_normalised = *std::move(normalised_finder),
       .prefix = std::move(file.prefix),
       .suffix = std::move(file.suffix),
   }));

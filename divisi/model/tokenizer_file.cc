@@ -134,10 +134,6 @@ Result<AddedToken> ReadAddedToken(const Json& json) {
   if (!content.is_string() || !id.is_int()) {
     return Malformed("an added token lacks a content or an id");
   }
-  if (content.as_string().size() > AddedTokenFinder::kMaxContentBytes) {
-    return Malformed(Format("added token {} has {} bytes; at most {} are supported", id.as_int(),
-                            content.as_string().size(), AddedTokenFinder::kMaxContentBytes));
-  }
   if (id.as_int() < 0 || id.as_int() > Vocabulary::kMaxId) {
     return Malformed(Format("added token {} is not in 0..{}", id.as_int(), Vocabulary::kMaxId));
   }

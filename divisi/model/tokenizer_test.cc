@@ -1,6 +1,6 @@
 #include "divisi/model/tokenizer.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <iterator>
 #include <thread>
@@ -8,6 +8,7 @@
 #include "divisi/core/file.h"
 #include "divisi/core/json.h"
 #include "divisi/core/random.h"
+#include "divisi/model/added_tokens.h"
 #include "divisi/model/byte_level.h"
 #include "divisi/model/utf8.h"
 
@@ -170,6 +171,16 @@ TEST(TokenizerTest, NormalizedTokensAreFoundInNormalisedText) {
   EXPECT_EQ(tokenizer.Encode("thé", false), (Tokens{301}));
   EXPECT_EQ(tokenizer.Encode("the\u0301", false), (Tokens{'t', 'h', 0xC3, 0xA9}));
   EXPECT_EQ(tokenizer.Decode(Tokens{300}, false), "café") << "an added token is its own text";
+}
+
+TEST(TokenizerTest, RefusesAnAddedTokenThatNormalisationMakesTooLong) {
+  const std::string file = ReadFile(kSource / "tests/corpus/tokenizer/bad_grows_in_nfc.json",
+                                    AddedTokenFinder::kMaxContentBytes * 4)
+                               .value();
+  const auto parsed = Tokenizer::Parse(file);
+  ASSERT_FALSE(parsed.ok()) << "341 times U+0958 is 1023 bytes, and 2046 in NFC";
+  EXPECT_EQ(parsed.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(parsed.error().message, testing::HasSubstr("added token 2 has 2046 bytes"));
 }
 
 TEST(TokenizerTest, BrokenTextIsReadAsReplacementCharacters) {
