@@ -203,6 +203,54 @@ TEST(ChatTemplateTest, HasPythonsMethods) {
        {"{{ {'a': 1}.keys() | list }}{{ {'a': 1}.values() | list }}", "['a'][1]"}});
 }
 
+// -9223372036854775807 - 1 is the lowest 64-bit integer: a template can write what it likes.
+TEST(ChatTemplateTest, TakesTheLowestAndHighestIntegers) {
+  ExpectAll(
+      {{"{{ 'a,b,c'.split(',', low) }}", "['a', 'b', 'c']"},
+       {"{{ 'a b c'.split(none, low) }}", "['a', 'b', 'c']"},
+       {"{{ 'a,b,c'.rsplit(',', low) }}", "['a', 'b', 'c']"},
+       {"{{ 'a b c'.rsplit(none, low) }}", "['a', 'b', 'c']"},
+       {"{{ 'aaa'.replace('a', 'b', low) }}", "bbb"},
+       {"{{ 'aaa'|replace('a', 'b', low) }}", "bbb"},
+       {"{{ 'aaa'|replace('', '-', low) }}", "-a-a-a-"},
+       {"{{ 'a,b,c'.split(',', high) }}", "['a', 'b', 'c']"},
+       {"{{ 'aaa'.replace('a', 'b', high) }}", "bbb"},
+       {"{{ 'abc'[low:high] }}", "abc"},
+       {"{{ 'abc'[high:low:low] }}", "c"},
+       {"{{ 'abc'[::high] }}{{ 'abc'[low::high] }}", "aa"},
+       {"{{ [1, 2][low:] }}{{ [1, 2][:low] }}{{ [1, 2][high:] }}", "[1, 2][][]"},
+       {"{{ 'abc'[low] is defined }}{{ [1][low] is defined }}{{ [1][high] is defined }}",
+        "FalseFalseFalse"},
+       {"{{ range(low, low + 2)|list|length }}{{ range(high, low, low)|list|length }}", "22"},
+       {"{{ range(low, high, high)|list|length }}{{ range(high - 1, high)|list|length }}", "31"},
+       {"{{ 'ab' * low }}{{ [1] * low }}{{ '' * high }}{{ [] * high }}", "[][]"},
+       {"{{ low % -1 }} {{ low // 1 }} {{ high % low }} {{ low % high }}",
+        "0 -9223372036854775808 -1 9223372036854775806"},
+       {"{{ low // high }} {{ high // low }} {{ low / -1 }}", "-2 -1 9.223372036854776e+18"},
+       {"{{ (-1) ** high }} {{ 1 ** high }} {{ 0 ** high }} {{ 2 ** low }}", "-1 1 0 0.0"},
+       {"{{ low is even }}{{ low is divisibleby(2) }}{{ low is divisibleby(-1) }}", "TrueTrueTrue"},
+       {"{{ high is odd }}{{ low|int }}{{ low|float }}",
+        "True-9223372036854775808-9.223372036854776e+18"},
+       {"{{ 'a'|indent(low, true) }}{{ [1]|tojson(indent=low) }}", "a[\n1\n]"},
+       {"{{ low|round }}{{ high|round(0, 'floor') }}",
+        "-9.223372036854776e+189.223372036854776e+18"},
+       {"{{ 1e300|int }} {{ 9223372036854775807.0|int }} {{ -9223372036854775808.0|int }}",
+        "0 0 0"},
+       {"{{ 'a.b'|list|map(attribute=low)|list|length }}", "3"},
+       {"{{ [[1, 2]]|map(attribute='-9223372036854775808')|list|first is defined }}", "False"}},
+      R"({"low": -9223372036854775808, "high": 9223372036854775807})");
+  for (const char* beyond :
+       {"{{ low - 1 }}", "{{ high + 1 }}", "{{ low * -1 }}", "{{ low // -1 }}", "{{ -low }}",
+        "{{ low|abs }}", "{{ 2 ** 63 }}", "{{ 3 ** high }}", "{{ range(low, high)|list }}",
+        "{{ 'ab' * high }}", "{{ [1] * high }}", "{{ 'a'|indent(high) }}",
+        "{{ [1]|tojson(indent=high) }}", "{{ high + true }}"}) {
+    EXPECT_THAT(Shown(beyond, R"({"low": -9223372036854775808, "high": 9223372036854775807})"),
+                testing::HasSubstr(CodeName(Code::kOutOfRange)))
+        << beyond;
+  }
+  EXPECT_EQ(Shown("{{ 'a,b'.split(',', -9223372036854775807 - 1) }}"), "['a', 'b']");
+}
+
 TEST(ChatTemplateTest, HasFilters) {
   ExpectAll(
       {{"{{ ' a ' | trim }}{{ [1,2] | length }}{{ x | default('d') }}{{ '' | d('e', true) }}",

@@ -20,6 +20,10 @@ size_t SequenceBytes(unsigned char lead) {
   return lead < 0xF0 ? 3 : 4;
 }
 
+// How often a limit lets something be done. A negative one is none, and as an unsigned number it is
+// beyond what any text has room for; a template may write any integer, which -- must not pass.
+uint64_t Times(int64_t limit) { return static_cast<uint64_t>(limit); }
+
 bool IsContinuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
 size_t FirstBytes(std::string_view text) { return SequenceBytes(ByteAt(text, 0)); }
@@ -106,7 +110,7 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view sepa
                                     int64_t limit) {
   CHECK(!separator.empty());
   std::vector<std::string_view> parts;
-  for (; limit != 0; --limit) {
+  for (uint64_t left = Times(limit); left != 0; --left) {
     const size_t at = text.find(separator);
     if (at == std::string_view::npos) break;
     parts.push_back(text.substr(0, at));
@@ -120,7 +124,7 @@ std::vector<std::string_view> SplitFromRight(std::string_view text, std::string_
                                              int64_t limit) {
   CHECK(!separator.empty());
   std::vector<std::string_view> parts;
-  for (; limit != 0; --limit) {
+  for (uint64_t left = Times(limit); left != 0; --left) {
     const size_t at = text.rfind(separator);
     if (at == std::string_view::npos) break;
     parts.push_back(text.substr(at + separator.size()));
@@ -134,7 +138,7 @@ std::vector<std::string_view> SplitFromRight(std::string_view text, std::string_
 std::vector<std::string_view> SplitSpace(std::string_view text, int64_t limit) {
   std::vector<std::string_view> parts;
   text = Strip(text, StripSides::kLeft);
-  for (; !text.empty() && limit != 0; --limit) {
+  for (uint64_t left = Times(limit); !text.empty() && left != 0; --left) {
     size_t end = 0;
     while (end < text.size() && !IsSpace(FirstCodePoint(text.substr(end)))) {
       end += FirstBytes(text.substr(end));
@@ -167,12 +171,11 @@ std::string Replace(std::string_view text, std::string_view from, std::string_vi
                     int64_t limit) {
   std::string out;
   // Python puts `to` before each character and at the end when there is nothing to look for.
-  while (limit != 0) {
+  for (uint64_t left = Times(limit); left != 0; --left) {
     const size_t at = from.empty() ? 0 : text.find(from);
     if (at == std::string_view::npos) break;
     out.append(text.substr(0, at));
     out.append(to);
-    --limit;
     if (from.empty()) {
       if (text.empty()) break;
       out.append(text.substr(0, FirstBytes(text)));
