@@ -205,6 +205,20 @@ TEST(ModelSpecTest, ReadsRopeParameters) {
   EXPECT_EQ(ParseModelSpec(config)->rope_scaling.factor, 8);
 }
 
+// YaRN finds the channel of a wavelength by dividing by log(rope_theta).
+TEST(ModelSpecTest, YarnNeedsARotaryBaseAboveOne) {
+  Json config = Json::Parse(kQwen3Config).value();
+  config.Set("rope_theta", 1);
+  EXPECT_TRUE(ParseModelSpec(config).ok()) << "every pair turns alike, which is defined";
+  config.Set("rope_scaling", Json::Parse(R"({"rope_type": "yarn", "factor": 4})").value());
+  const auto spec = ParseModelSpec(config);
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(spec.error().message, HasSubstr("rope_theta must be above 1"));
+  config.Set("rope_theta", 1.5);
+  EXPECT_TRUE(ParseModelSpec(config).ok());
+}
+
 TEST(ModelSpecTest, ReadsDefaultRopeType) {
   const auto spec = ParseChanged(kQwen3Config, "rope_scaling", R"({"rope_type": "default"})");
   EXPECT_EQ(spec->rope_scaling.kind, RopeScaling::Kind::kNone);
@@ -311,6 +325,15 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{kLlamaConfig, "rope_scaling", R"({"rope_type": "linear", "factor": 0.5})", kInvalid,
                 "rope_scaling.factor is 0.5"},
         Refusal{kLlamaConfig, "rope_scaling", R"({"rope_type": "yarn"})", kInvalid, "factor"},
+        Refusal{kLlamaConfig, "rope_scaling", R"({"rope_type": "yarn", "factor": 0})", kInvalid,
+                "outside"},
+        Refusal{kLlamaConfig, "rope_scaling", R"({"rope_type": "linear", "factor": -2})", kInvalid,
+                "outside"},
+        Refusal{kLlamaConfig, "rope_scaling",
+                R"({"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 0})",
+                kInvalid, "outside"},
+        Refusal{kLlamaConfig, "rope_scaling",
+                R"({"rope_type": "yarn", "factor": 2, "beta_slow": 0})", kInvalid, "outside"},
         Refusal{kLlamaConfig, "rope_scaling",
                 R"({"rope_type": "yarn", "original_max_position_embeddings": 1000000})", kInvalid,
                 "max_position_embeddings"},

@@ -109,6 +109,10 @@ Result<RopeConfig> ParseRopeConfig(const ConfigFields& config, int max_positions
   rope.theta = inner_theta.value_or(theta.value_or(rope.theta));
   // rope_parameters may say no more than rope_theta; rope_scaling is there to name a type.
   ASSIGN_OR_RETURN(rope.scaling, ParseScaling(*object, max_positions, newer ? "default" : ""));
+  if (rope.scaling.kind == RopeScaling::Kind::kYarn && rope.theta <= 1) {
+    return (inner_theta ? *object : config)
+        .Invalid("rope_theta", "must be above 1 for yarn, which divides by its logarithm");
+  }
   return rope;
 }
 
