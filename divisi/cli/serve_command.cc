@@ -92,11 +92,11 @@ class Server {
   const ServeOptions& options_;
   Logger& logger_;
   SteadyClock clock_;
-  Gateway gateway_;
   std::unique_ptr<ModelExecutor> executor_;
   std::optional<TextAssets> text_;
   std::optional<Engine> engine_;
   std::optional<EngineBackend> backend_;
+  Gateway gateway_;                 // After what it uses: its thread may be at a large body still.
   std::optional<HttpServer> http_;  // Last: it is stopped before what it serves goes.
 };
 

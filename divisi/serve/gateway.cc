@@ -156,6 +156,7 @@ void Gateway::PrepareThen(Call& call, Prepare prepare, Finish finish) {
   }
   auto shared = std::make_shared<Call>(std::move(call));  // std::function must be copyable.
   const bool queued = worker_.TryPost([shared, prepare, finish] {
+    if (shared->exchange->IsClosed()) return;  // Nobody waits for it, and others may.
     using Prepared = decltype(prepare(shared->request.body));
     auto result = std::make_shared<Prepared>(prepare(shared->request.body));
     shared->exchange->Post([shared, result, finish] { finish(*shared, std::move(*result)); });

@@ -9,7 +9,8 @@
 // is answered 503 with Retry-After, and /health says so.
 // Threads: Handle and completions run on their exchange's strand, engine events arrive from the
 // engine's thread; SetModel and Drain may be called from any.
-// Order of ending: the HTTP server stops first; then engine and gateway may go in either order.
+// Order of ending: the HTTP server stops, then the gateway goes, then what its model points to: the
+// worker's thread may be at a large body until the gateway's destructor has returned.
 #pragma once
 
 #include <atomic>

@@ -14,7 +14,7 @@
 
 namespace divisi {
 
-// A loaded model as the gateway sees it. Everything pointed to outlives the gateway's last request.
+// A loaded model as the gateway sees it. Everything pointed to outlives the gateway.
 struct GatewayModel {
   RequestBackend* backend = nullptr;
   const Tokenizer* tokenizer = nullptr;

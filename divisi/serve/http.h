@@ -48,6 +48,8 @@ class HttpExchange {
 
   // Runs `work` on the strand, soon. From any thread. Dropped once the client has gone.
   virtual void Post(std::function<void()> work) = 0;
+  // Whether the client has gone: no answer reaches it any more. From any thread.
+  virtual bool IsClosed() const = 0;
 
   // The rest: from the strand only.
 

@@ -91,7 +91,7 @@ void HttpConnection::Abort() {
 }
 
 void HttpConnection::Post(std::function<void()> work) {
-  if (!deaf_.load(std::memory_order_relaxed)) asio::post(socket_.get_executor(), std::move(work));
+  if (!IsClosed()) asio::post(socket_.get_executor(), std::move(work));
 }
 
 void HttpConnection::OnClosed(std::function<void()> closed) {

@@ -39,6 +39,7 @@ class HttpConnection final : public HttpExchange,
   void Abort();
 
   void Post(std::function<void()> work) override;
+  bool IsClosed() const override { return deaf_.load(std::memory_order_relaxed); }
   void Respond(HttpResponse response) override;
   void BeginStream(HttpResponse head) override;
   void Write(std::string_view bytes) override;

@@ -43,18 +43,21 @@ class HttpServerTest : public testing::Test {
         engine_({.max_sequences = 64, .max_model_len = 16384, .blocks = kBlocks}, paced_, clock_),
         backend_(engine_),
         gateway_({.model_names = {"tiny"}}, clock_, logger_) {
-    GatewayModel model;
-    model.backend = &backend_;
-    model.tokenizer = &tokenizer_;
-    model.vocab_size = tokenizer_.vocab_size();
-    model.max_model_len = 16384;
-    gateway_.SetModel(std::move(model));
+    gateway_.SetModel(Model());
   }
   ~HttpServerTest() override {
     if (server_) server_->Stop(Seconds(0));
     EXPECT_EQ(sim_.first_fault(), "");
   }
 
+  GatewayModel Model() {
+    GatewayModel model;
+    model.backend = &backend_;
+    model.tokenizer = &tokenizer_;
+    model.vocab_size = tokenizer_.vocab_size();
+    model.max_model_len = 16384;
+    return model;
+  }
   void Start(HttpServerOptions options = {}) {
     auto server = HttpServer::Start(options, gateway_);
     ASSERT_TRUE(server) << server.error().message;
@@ -340,6 +343,43 @@ TEST_F(HttpServerTest, LargePromptsAreTokenisedAside) {
   EXPECT_EQ(response->status, 200);
   EXPECT_EQ(*Json::Parse(response->body)->Find("count"),
             Json(static_cast<int64_t>(tokenizer_.Encode(text, true).size())));
+}
+
+// What the worker was to do for a client that left is not done.
+TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
+  std::atomic<int> renders{0};
+  std::atomic<bool> hold{true};
+  GatewayModel model = Model();
+  model.render_chat = [&](const Json&, double) -> Result<std::string> {
+    ++renders;
+    while (hold) std::this_thread::yield();
+    return std::string("hello");
+  };
+  Gateway gateway({.model_names = {"tiny"}}, clock_, logger_);
+  gateway.SetModel(std::move(model));
+  auto server = HttpServer::Start({}, gateway);
+  ASSERT_TRUE(server);
+  const std::string ask = HttpTestClient::Post(
+      "/v1/chat/completions", "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"" +
+                                  std::string(100000, 'x') + "\"}]}");
+  HttpTestClient first(server->port());
+  first.Send(ask);
+  while (renders == 0) std::this_thread::yield();
+  {
+    HttpTestClient gone(server->port());
+    gone.Send(ask);
+    while (server->connections() != 2) std::this_thread::yield();
+    // It reaches the queue; were it late, this test would see less, not fail.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  while (server->connections() != 1) std::this_thread::yield();
+  hold = false;
+  EXPECT_EQ(first.Read()->status, 200);
+  HttpTestClient last(server->port());
+  last.Send(ask);
+  EXPECT_EQ(last.Read()->status, 200);
+  EXPECT_EQ(renders, 2);
+  server->Stop(Seconds(0));
 }
 
 TEST(HttpServer, SaysWhyItCannotListen) {

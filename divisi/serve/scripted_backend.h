@@ -99,6 +99,7 @@ class ScriptedBackend final : public RequestBackend {
 class RecordingExchange final : public HttpExchange {
  public:
   void Post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
+  bool IsClosed() const override { return gone_; }
   void Respond(HttpResponse response) override {
     CHECK(!ended_ && !head_, "a second answer");
     if (!gone_) response_ = std::move(response);

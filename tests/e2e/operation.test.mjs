@@ -220,6 +220,21 @@ test('SIGTERM lets running requests end, and the status is 0', async () => {
   assert.equal(code, 0);
 });
 
+test('SIGTERM while large bodies of gone clients are at work, and the status is 0', async () => {
+  // With freed memory overwritten, a thread that outlives what it uses does not get by.
+  const stopped = await Server.start([], { env: { MALLOC_PERTURB_: '165' } });
+  const { port } = new URL(stopped.url);
+  const body = JSON.stringify({ prompt: 'Once upon a time '.repeat(120_000) });
+  const head = `POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: ${body.length}\r\n\r\n`;
+  for (let i = 0; i < 20; ++i) {
+    const socket = net.connect(port, '127.0.0.1');
+    socket.on('error', () => {});  // The server may end first.
+    socket.write(head + body, () => socket.destroy());
+  }
+  await sleep(300);
+  assert.equal(await stopped.stop(), 0);
+});
+
 test('bench serve measures the server', async () => {
   const report = await bench(server, [
     '--num-prompts', '20', '--max-concurrency', '4', '--input-len', '40', '--prefix-len', '24',

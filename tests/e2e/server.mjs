@@ -15,10 +15,11 @@ const kStartMs = 60_000;
 const kStopMs = 15_000;
 
 export class Server {
-  // args: of `divisi serve`, beside model and port.
-  static async start(args = [], model = 'models/tiny-qwen3') {
+  // args: of `divisi serve`, beside model and port. env: beside this process's.
+  static async start(args = [], { model = 'models/tiny-qwen3', env = {} } = {}) {
     const child = spawn(binary, ['serve', '--model', model, '--port', '0', ...args], {
       cwd: root,
+      env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     const server = new Server(child);
