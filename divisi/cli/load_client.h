@@ -1,6 +1,6 @@
 // An HTTP/1.1 client for load: thousands of exchanges at once on one thread, connections kept and
-// reused, each piece of a response stamped with the time at which it was read. The only place that
-// speaks to Boost.Asio and Beast.
+// reused, each piece of a response stamped with the time at which it was read. load_client.cc is
+// the only file of cli/ that includes Boost.Asio and Beast.
 #pragma once
 
 #include <functional>

@@ -105,7 +105,7 @@ Result<void> Server::Start() {
   // Listening comes first: a taken port is known at once, and probes see a server that loads.
   ASSIGN_OR_RETURN(HttpServer http,
                    HttpServer::Start({.host = options_.host, .port = options_.port}, gateway_));
-  http_ = std::move(http);
+  http_.emplace(std::move(http));
   RETURN_IF_ERROR(LoadModel());
   const ModelExecutor::LoadTimes& times = executor_->load_times();
   logger_.Log(LogLevel::kInfo, "ready",

@@ -1,5 +1,5 @@
 // One client's connection inside the HTTP server. Internal to http_server.cc and
-// http_connection.cc, the two files that include Boost.Asio.
+// http_connection.cc, the two files of serve/ that include Boost.Asio.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

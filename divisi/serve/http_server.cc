@@ -159,7 +159,6 @@ void HttpServer::State::Stop(Seconds drain) {
 
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 HttpServer::HttpServer(HttpServer&&) noexcept = default;
-HttpServer& HttpServer::operator=(HttpServer&&) noexcept = default;
 HttpServer::~HttpServer() {
   if (state_) state_->Stop(Seconds(0));
 }

@@ -41,7 +41,7 @@ class HttpServer {
   // or not allowed; kInternal for what else the system reports.
   static Result<HttpServer> Start(const HttpServerOptions& options, HttpHandler& handler);
   HttpServer(HttpServer&&) noexcept;
-  HttpServer& operator=(HttpServer&&) noexcept;
+  HttpServer& operator=(HttpServer&&) = delete;  // It would drop a server that runs.
   ~HttpServer();  // Stop(0 s).
 
   int port() const;         // The one listened on.

@@ -382,6 +382,8 @@ TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
   server->Stop(Seconds(0));
 }
 
+static_assert(!std::is_move_assignable_v<HttpServer>, "it would drop a server that runs");
+
 TEST(HttpServer, SaysWhyItCannotListen) {
   struct Silent final : HttpHandler {
     void Handle(HttpRequest, std::shared_ptr<HttpExchange>) override {}
