@@ -79,6 +79,8 @@ Result<void> FindTemplate(const std::filesystem::path& directory, const Json& to
   const Result<std::string> beside = ReadFile(directory / "chat_template.jinja", kMaxTemplateBytes);
   if (beside) {
     TakeTemplate(*beside, assets);
+  } else if (beside.error().code != Code::kNotFound) {
+    return beside.error();  // Another template than the checkpoint's own would give other prompts.
   } else if (const auto source = TemplateSource(tokenizer_config)) {
     TakeTemplate(*source, assets);
   } else {

@@ -28,7 +28,8 @@ struct TextAssets {
 // A checkpoint's own template outside the supported Jinja costs only chat, and is named in
 // no_template_reason.
 // Errors: those of Tokenizer::Load; kInvalidArgument for a file that is not JSON or holds ids
-// outside the model's vocabulary; those of ChatTemplate::Parse for template_file.
+// outside the model's vocabulary; those of ChatTemplate::Parse for template_file; those of ReadFile
+// for a file that is there but cannot be read or is too large.
 Result<TextAssets> LoadTextAssets(const std::filesystem::path& directory, const ModelSpec& spec,
                                   const std::filesystem::path& template_file = {});
 

@@ -73,6 +73,21 @@ TEST(TextAssetsTest, ABrokenTemplateCostsChatAlone) {
   EXPECT_FALSE(LoadTextAssets(directory, TinySpec(), directory / "own.jinja").ok());
 }
 
+TEST(TextAssetsTest, AnUnreadableTemplateIsNotReplacedByAnother) {
+  const auto directory = MakeDirectory("text_assets_unreadable",
+                                       {{"tokenizer_config.json", R"({"chat_template": "C"})"},
+                                        {"chat_template.jinja", std::string((1 << 20) + 1, 'x')}});
+  const auto large = LoadTextAssets(directory, TinySpec());
+  ASSERT_FALSE(large.ok());
+  EXPECT_EQ(large.error().code, Code::kOutOfRange);
+  EXPECT_NE(large.error().message.find("chat_template.jinja"), std::string::npos);
+  std::filesystem::remove(directory / "chat_template.jinja");
+  std::filesystem::create_directory(directory / "chat_template.jinja");
+  EXPECT_FALSE(LoadTextAssets(directory, TinySpec()).ok());
+  std::filesystem::remove(directory / "chat_template.jinja");
+  EXPECT_TRUE(LoadTextAssets(directory, TinySpec()).ok());
+}
+
 TEST(TextAssetsTest, RefusesWrongFiles) {
   for (const char* content : {"[]", "{", R"({"eos_token_id": 2048})", R"({"eos_token_id": [-1]})",
                               R"({"eos_token_id": "x"})"}) {
