@@ -164,6 +164,7 @@ Result<void> Server::LoadModel() {
   gateway_.SetModel({.backend = &*backend_,
                      .tokenizer = &text_->tokenizer,
                      .render_chat = ChatRenderer(),
+                     .no_chat_reason = text_->no_template_reason,
                      .template_variables = text_->template_variables,
                      .defaults = ParseGenerationDefaults(text_->generation_config),
                      .eos_token_ids = text_->eos_token_ids,

@@ -13,7 +13,8 @@ constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's, of /v1/completions; chat
 OrApiError<std::string> RenderChat(const ChatRequest& chat, const GatewayModel& model,
                                    double now_unix_seconds) {
   if (!model.render_chat) {
-    return InvalidField("messages", "this model has no chat template; use /v1/completions");
+    return InvalidField("messages", Format("no chat with this model, use /v1/completions: {}",
+                                           model.no_chat_reason));
   }
   Json variables =
       model.template_variables.is_null() ? Json::MakeObject() : model.template_variables;

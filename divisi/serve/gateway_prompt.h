@@ -18,8 +18,9 @@ namespace divisi {
 struct GatewayModel {
   RequestBackend* backend = nullptr;
   const Tokenizer* tokenizer = nullptr;
-  // Renders the chat template (ChatTemplate::Render). Empty: /v1/chat/completions answers 400.
+  // Renders the chat template (ChatTemplate::Render). Empty: chat is answered 400, with the reason.
   std::function<Result<std::string>(const Json& variables, double now_unix_seconds)> render_chat;
+  std::string no_chat_reason;           // Why render_chat is empty.
   Json template_variables;              // bos_token, eos_token, ...: object or null.
   GenerationDefaults defaults;
   std::vector<TokenId> eos_token_ids;   // End a request unless it says ignore_eos.

@@ -286,6 +286,20 @@ TEST_F(GatewayTest, RefusesWhatItCannotServe) {
   EXPECT_TRUE(backend_.submitted().empty());
 }
 
+TEST_F(GatewayTest, SaysWhyThereIsNoChat) {
+  GatewayModel model = Model();
+  model.render_chat = {};
+  model.no_chat_reason = "line 3, column 7: 'call' is not supported";
+  gateway_ = MakeGateway({.model_names = {"tiny"}});
+  gateway_->SetModel(std::move(model));
+  const std::string messages = R"({"messages":[{"role":"user","content":"x"}]})";
+  for (const char* path : {"/v1/chat/completions", "/tokenize"}) {
+    auto refused = Call("POST", path, messages);
+    EXPECT_EQ(refused->response()->status, 400) << path;
+    EXPECT_THAT(refused->response()->body, HasSubstr("line 3, column 7")) << path;
+  }
+}
+
 TEST_F(GatewayTest, RoutesMethodsAndKeys) {
   EXPECT_EQ(Call("GET", "/nothing", "")->response()->status, 404);
   auto wrong_method = Call("GET", "/v1/completions", "");
