@@ -12,7 +12,7 @@ namespace divisi {
 
 class GatewayWorker {
  public:
-  // The queue's bound times the largest body is what waiting work may hold in memory.
+  // As many of the largest bodies as the HTTP server takes together.
   static constexpr size_t kMaxQueued = 32;
 
   GatewayWorker();

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "divisi/serve/body_budget.h"
+
 namespace divisi {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -22,6 +24,7 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::string peer;    // "127.0.0.1:4711"
+  BodyBudget::Share share;  // The body's, of what the server's bodies may hold together.
 
   // The target without its query.
   std::string_view Path() const { return std::string_view(target).substr(0, target.find('?')); }

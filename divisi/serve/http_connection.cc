@@ -44,7 +44,8 @@ std::string PeerName(const HttpConnection::Socket& socket) {
 }  // namespace
 
 HttpConnection::HttpConnection(std::shared_ptr<asio::io_context> io, Socket socket,
-                               const HttpServerOptions& options, HttpHandler& handler,
+                               const HttpServerOptions& options, BodyBudget& bodies,
+                               HttpHandler& handler,
                                std::function<void(HttpConnection*)> ended)
     : io_(std::move(io)),
       socket_(std::move(socket)),
@@ -53,7 +54,7 @@ HttpConnection::HttpConnection(std::shared_ptr<asio::io_context> io, Socket sock
       handler_(handler),
       ended_(std::move(ended)),
       peer_(PeerName(socket_)),
-      parser_(options.parser) {
+      parser_(options.parser, bodies) {
   boost::system::error_code ignored;  // A hint: without it, small writes wait for acknowledgements.
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (options.send_buffer_bytes > 0) {

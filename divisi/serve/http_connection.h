@@ -24,11 +24,11 @@ class HttpConnection final : public HttpExchange,
   using Socket = boost::asio::basic_stream_socket<
       boost::asio::ip::tcp, boost::asio::strand<boost::asio::io_context::executor_type>>;
 
-  // ended runs on the strand when the connection is closed, and nothing but that may be asked of
-  // options and handler afterwards. io is what the socket's executor belongs to: kept alive, since
-  // whoever answers may let go of its exchange after the server has gone.
+  // ended runs on the strand when the connection is closed; options, bodies and handler are not
+  // used after it. io is what the socket's executor belongs to: kept alive, since whoever answers
+  // may let go of its exchange after the server has gone.
   HttpConnection(std::shared_ptr<boost::asio::io_context> io, Socket socket,
-                 const HttpServerOptions& options, HttpHandler& handler,
+                 const HttpServerOptions& options, BodyBudget& bodies, HttpHandler& handler,
                  std::function<void(HttpConnection*)> ended);
 
   void Begin();

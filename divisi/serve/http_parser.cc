@@ -11,11 +11,14 @@ namespace http = boost::beast::http;
 
 struct HttpParser::Beast {
   Options options;
+  BodyBudget& budget;
+  BodyBudget::Share share;
+  bool over_budget = false;
   std::optional<http::request_parser<http::string_body>> parser;
   State state = State::kHead;
   boost::system::error_code error;
 
-  explicit Beast(Options o) : options(o) { Restart(); }
+  Beast(Options o, BodyBudget& b) : options(o), budget(b) { Restart(); }
   void Restart() {
     parser.emplace();
     parser->header_limit(static_cast<std::uint32_t>(options.max_head_bytes));
@@ -23,24 +26,38 @@ struct HttpParser::Beast {
     parser->eager(true);
     state = State::kHead;
   }
+  // Nothing follows on this connection, which may stay for a while: it must not hold a body.
+  void Fail() {
+    Restart();
+    share = {};
+    state = State::kFailed;
+  }
+  bool Count() {
+    const size_t body = parser->get().body().size();
+    return body <= kUncountedBytes || budget.TryGrow(share, body);
+  }
 };
 
-HttpParser::HttpParser(Options options) : beast_(std::make_unique<Beast>(options)) {}
+HttpParser::HttpParser(Options options, BodyBudget& budget)
+    : beast_(std::make_unique<Beast>(options, budget)) {}
 HttpParser::~HttpParser() = default;
 
 HttpParser::State HttpParser::state() const { return beast_->state; }
 
 size_t HttpParser::Push(std::string_view bytes) {
-  auto& parser = *beast_->parser;
   size_t taken = 0;
   while (taken < bytes.size() && beast_->state != State::kDone && beast_->state != State::kFailed) {
+    auto& parser = *beast_->parser;
     boost::system::error_code error;
     const size_t count =
         parser.put(boost::asio::buffer(bytes.data() + taken, bytes.size() - taken), error);
     taken += count;
     if (error && error != http::error::need_more) {
       beast_->error = error;
-      beast_->state = State::kFailed;
+      beast_->Fail();
+    } else if (!beast_->Count()) {
+      beast_->over_budget = true;
+      beast_->Fail();
     } else if (parser.is_done()) {
       beast_->state = State::kDone;
     } else if (parser.is_header_done()) {
@@ -71,6 +88,7 @@ HttpParser::Taken HttpParser::Take() {
                                        std::string(field.value()));
   }
   taken.request.body = std::move(message.body());
+  taken.request.share = std::exchange(beast_->share, {});
   beast_->Restart();
   return taken;
 }
@@ -78,7 +96,10 @@ HttpParser::Taken HttpParser::Take() {
 HttpResponse HttpParser::error_response() const {
   CHECK(beast_->state == State::kFailed, "no parse error");
   ApiError error{.status = 400};
-  if (beast_->error == http::error::body_limit) {
+  if (beast_->over_budget) {
+    error = FromError(
+        {Code::kUnavailable, "too many large requests at once; try again in a second"});
+  } else if (beast_->error == http::error::body_limit) {
     error.status = 413;
     error.message = Format("the request body is larger than {} bytes, this server's limit",
                            beast_->options.max_body_bytes);
@@ -89,9 +110,13 @@ HttpResponse HttpParser::error_response() const {
   } else {
     error.message = Format("this is not HTTP as this server reads it: {}", beast_->error.message());
   }
-  return {.status = error.status,
-          .headers = {{"Content-Type", "application/json"}},
-          .body = ErrorBody(error)};
+  HttpResponse response{.status = error.status,
+                        .headers = {{"Content-Type", "application/json"}},
+                        .body = ErrorBody(error)};
+  if (error.retry_after_seconds > 0) {
+    response.headers.emplace_back("Retry-After", Format("{}", error.retry_after_seconds));
+  }
+  return response;
 }
 
 std::string_view HttpRequest::Header(std::string_view name) const {

@@ -14,11 +14,16 @@ namespace divisi {
 
 class HttpParser {
  public:
+  // Each connection may hold this much of a head anyway, so it may as well of a body: then clients
+  // with large bodies do not shut out those with ordinary ones.
+  static constexpr size_t kUncountedBytes = 16 << 10;
+
   struct Options {
     size_t max_head_bytes = 16 << 10;  // Request line and headers.
     size_t max_body_bytes = 8 << 20;
   };
-  explicit HttpParser(Options options);
+  // Bodies beyond kUncountedBytes grow by leave of `budget`, which outlives this.
+  HttpParser(Options options, BodyBudget& budget);
   ~HttpParser();
 
   enum class State {
@@ -43,7 +48,8 @@ class HttpParser {
   // Requires: kDone. The next request begins.
   Taken Take();
 
-  // 400, 413 or 431 with a JSON body. Requires: kFailed.
+  // 400, 413, 431, or 503 where the budget is used up, with a JSON body. Requires: kFailed; what
+  // had come of the request is gone then.
   HttpResponse error_response() const;
 
  private:

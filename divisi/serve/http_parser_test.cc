@@ -14,7 +14,8 @@ const std::string kTwo =
     "GET /next HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
 
 TEST(HttpParser, TakesOneRequestAndLeavesTheNext) {
-  HttpParser parser({});
+  BodyBudget bodies(0);
+  HttpParser parser({}, bodies);
   const size_t taken = parser.Push(kTwo);
   ASSERT_EQ(parser.state(), State::kDone);
   const auto first = parser.Take();
@@ -37,7 +38,8 @@ TEST(HttpParser, AnyCutOfTheBytesGivesTheSameRequests) {
       std::string(16, 'z') + "\r\n0\r\nTrailer: t\r\n\r\n" + kTwo;
   for (uint64_t seed = 0; seed < 500; ++seed) {
     Random random(seed);
-    HttpParser parser({});
+    BodyBudget budget(0);
+    HttpParser parser({}, budget);
     std::string input;
     std::vector<std::string> bodies;
     for (size_t at = 0; at < bytes.size();) {
@@ -59,7 +61,8 @@ TEST(HttpParser, AnyCutOfTheBytesGivesTheSameRequests) {
 }
 
 int StatusOf(const std::string& bytes, HttpParser::Options options = {}) {
-  HttpParser parser(options);
+  BodyBudget bodies(1 << 20);
+  HttpParser parser(options, bodies);
   parser.Push(bytes);
   return parser.state() == State::kFailed ? parser.error_response().status : 0;
 }
@@ -86,8 +89,45 @@ TEST(HttpParser, KeepsToItsBounds) {
   EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n0123456789", options), 0);
 }
 
+TEST(HttpParser, BodiesShareABudgetUntilTheyGo) {
+  BodyBudget bodies(100'000);
+  const auto post = [](size_t size) {
+    return "POST / HTTP/1.1\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n" +
+           std::string(size, 'x');
+  };
+  const std::string chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nEA60\r\n" +
+                              std::string(60'000, 'x');
+  HttpParser first({}, bodies);
+  first.Push(post(60'000).substr(0, 50'000));
+  EXPECT_EQ(first.state(), State::kBody);
+  EXPECT_GT(bodies.used(), 49'000u);
+  for (const std::string& more : {post(60'000), chunked}) {
+    HttpParser second({}, bodies);
+    const size_t before = bodies.used();
+    for (size_t at = 0; at < more.size(); at += 8192) second.Push(more.substr(at, 8192));
+    ASSERT_EQ(second.state(), State::kFailed);
+    EXPECT_EQ(second.error_response().status, 503);
+    EXPECT_EQ(bodies.used(), before) << "a refused body is still counted";
+  }
+  {
+    HttpParser small({}, bodies);
+    small.Push(post(HttpParser::kUncountedBytes));
+    EXPECT_EQ(small.state(), State::kDone);
+  }
+  first.Push(std::string(60'000, 'x'));
+  ASSERT_EQ(first.state(), State::kDone);
+  {
+    const HttpRequest request = first.Take().request;
+    EXPECT_EQ(bodies.used(), 60'000u);
+    first.Push(post(50'000));
+    EXPECT_EQ(first.state(), State::kFailed);
+  }
+  EXPECT_EQ(bodies.used(), 0u);
+}
+
 TEST(HttpParser, KnowsWhoWaitsForContinue) {
-  HttpParser parser({});
+  BodyBudget bodies(0);
+  HttpParser parser({}, bodies);
   parser.Push("POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n");
   EXPECT_EQ(parser.state(), State::kBody);
   EXPECT_TRUE(parser.expects_continue());

@@ -55,7 +55,8 @@ void CheckAnswer(const RecordingExchange& exchange) {
 
 // The requests in `bytes`, each given in pieces of at most `step`; the last entry is the end state.
 std::vector<std::string> Requests(std::string_view bytes, size_t step, Front* front) {
-  HttpParser parser(kLimits);
+  BodyBudget bodies(kMaxBody);
+  HttpParser parser(kLimits, bodies);
   std::vector<std::string> seen;
   std::string input;
   while (true) {

@@ -38,6 +38,7 @@ HttpResponse FullResponse() {
 struct HttpServer::State {
   HttpServerOptions options;
   HttpHandler& handler;
+  BodyBudget bodies;
   // Shared with the connections, which others may hold longer than this lives.
   std::shared_ptr<asio::io_context> io;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
@@ -56,6 +57,7 @@ struct HttpServer::State {
   State(const HttpServerOptions& o, HttpHandler& h)
       : options(o),
         handler(h),
+        bodies(o.max_body_bytes_together),
         io(std::make_shared<asio::io_context>(o.threads)),
         work(asio::make_work_guard(*io)),
         acceptor(asio::make_strand(*io)),
@@ -121,7 +123,7 @@ void HttpServer::State::Take(HttpConnection::Socket socket) {
     std::lock_guard lock(mutex);
     before = connections.size();
     if (stopping || before >= static_cast<size_t>(options.max_connections + kMaxRefusing)) return;
-    connection = std::make_shared<HttpConnection>(io, std::move(socket), options, handler,
+    connection = std::make_shared<HttpConnection>(io, std::move(socket), options, bodies, handler,
                                                   forget);
     connections.emplace(connection.get(), connection);
   }

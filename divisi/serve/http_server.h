@@ -26,6 +26,9 @@ struct HttpServerOptions {
   int threads = 1;
   int max_connections = 4096;      // Beyond it: 503 with Retry-After, and closed.
   HttpParser::Options parser;
+  // Of all bodies that come in or wait to be parsed and tokenised, beside the small ones
+  // (HttpParser::kUncountedBytes): 32 of the largest. Beyond it: 503 with Retry-After, and closed.
+  size_t max_body_bytes_together = 256 << 20;
   size_t max_pipelined_bytes = 64 << 10;  // Read ahead of the request being answered.
   size_t max_buffered_bytes = 1 << 20;    // Of a stream, unsent: beyond it the client is too slow.
   int send_buffer_bytes = 0;              // The kernel's, per connection; 0: as the system says.

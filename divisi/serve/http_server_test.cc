@@ -201,6 +201,46 @@ TEST_F(HttpServerTest, BoundsBodiesAndHeads) {
   EXPECT_EQ(frame.Read()->status, 400);
 }
 
+TEST_F(HttpServerTest, BodiesTogetherAreBounded) {
+  Start({.max_body_bytes_together = 100'000});
+  const auto ask = [](size_t size) {
+    std::string body = "{\"prompt\":[1],\"max_tokens\":1}";
+    body.resize(size, ' ');
+    return HttpTestClient::Post("/v1/completions", body);
+  };
+  // Until the server has read what others sent or did: at once, but for a busy machine.
+  const auto becomes = [&](int status) {
+    for (int i = 0; i < 1000; ++i) {
+      auto client = Client();
+      client.Send(ask(60'000));
+      const auto response = client.Read();
+      if (response && response->status == status) {
+        EXPECT_EQ(response->head.find("Retry-After: 1") != std::string::npos, status == 503);
+        if (status == 503) {
+          EXPECT_TRUE(client.IsClosedByServer());
+        }
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  };
+  auto slow = Client();
+  slow.Send(ask(60'000).substr(0, 60'000));
+  EXPECT_TRUE(becomes(503));
+  auto small = Client();
+  small.Send(ask(1000));
+  EXPECT_EQ(small.Read()->status, 200);
+  slow.Send(ask(60'000).substr(60'000));
+  EXPECT_EQ(slow.Read()->status, 200);
+  EXPECT_TRUE(becomes(200));
+  auto leaving = Client();
+  leaving.Send(ask(60'000).substr(0, 60'000));
+  EXPECT_TRUE(becomes(503));
+  leaving.Close();
+  EXPECT_TRUE(becomes(200));
+}
+
 TEST_F(HttpServerTest, ContinuesAndHttp10) {
   Start();
   auto client = Client();
