@@ -6,8 +6,8 @@
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Divisi runs large language models on one machine or many, and shows why it placed the work\n"
-      "where it did. Start with: divisi serve --model DIR");
+      "Divisi serves large language models; tokens never depend on where the work was placed.\n"
+      "Start with: divisi serve --model DIR");
   app.name("divisi");
   app.set_version_flag("--version", DIVISI_VERSION);
   app.require_subcommand(1);
