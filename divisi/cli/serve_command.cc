@@ -108,19 +108,20 @@ Result<void> Server::Start() {
   http_.emplace(std::move(http));
   RETURN_IF_ERROR(LoadModel());
   const ModelExecutor::LoadTimes& times = executor_->load_times();
-  logger_.Log(LogLevel::kInfo, "ready",
-              {{"model", ServedNames(options_).front()},
-               {"family", executor_->spec().family},
-               {"parameters", executor_->spec().Parameters()},
-               {"compute", options_.dtype},
-               {"isa", IsaName(executor_->isa())},
-               {"threads", executor_->threads()},
-               {"kv_pages", executor_->pages().pages()},
-               {"max_model_len", executor_->max_model_len()},
-               {"open_seconds", times.open.value},
-               {"map_seconds", times.map.value},
-               {"warm_up_seconds", times.warm_up.value},
-               {"start_seconds", (clock_.Now() - began).value}});
+  logger_.Log(
+      LogLevel::kInfo, "ready",
+      {{"model", ServedNames(options_).front()},
+       {"family", executor_->spec().family},
+       {"parameters", executor_->spec().Parameters()},
+       {"compute", executor_->pages().layout().type == ComputeType::kBf16 ? "bfloat16" : "float32"},
+       {"isa", IsaName(executor_->isa())},
+       {"threads", executor_->threads()},
+       {"kv_pages", executor_->pages().pages()},
+       {"max_model_len", executor_->max_model_len()},
+       {"open_seconds", times.open.value},
+       {"map_seconds", times.map.value},
+       {"warm_up_seconds", times.warm_up.value},
+       {"start_seconds", (clock_.Now() - began).value}});
   const bool v6 = options_.host.find(':') != std::string::npos;
   std::printf("listening on http://%s%s%s:%d\n", v6 ? "[" : "", options_.host.c_str(),
               v6 ? "]" : "", http_->port());
