@@ -241,6 +241,68 @@ TEST(Attention, GivesTheSameBitsOnEveryIsa) {
   }
 }
 
+// Infinities and not-a-number in q, k and v, as weights that overflow would make them.
+Sample Spoilt(Random& random, const Shape& shape, int64_t tokens) {
+  Sample sample = MakeSample(random, shape, tokens);
+  const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+  const auto spoil = [&](std::vector<float>& values, double chance) {
+    const size_t width = values.size() / static_cast<size_t>(tokens);
+    for (size_t token = 0; token < static_cast<size_t>(tokens); ++token) {
+      if (!random.Chance(chance)) continue;
+      values[token * width + static_cast<size_t>(random.Between(
+                                 0, static_cast<int64_t>(width) - 1))] = bad[random.Between(0, 3)];
+    }
+  };
+  spoil(sample.q, 0.1);
+  spoil(sample.k, 0.2);
+  spoil(sample.v, 0.02);
+  return sample;
+}
+
+// Which not-a-number comes out is not defined; where one does, and every other bit, is.
+TEST(Attention, NonFiniteInputsGiveTheSameOnEveryIsa) {
+  Random random(6, 0);
+  int64_t finite = 0, spoilt = 0;
+  for (const ComputeType type : {ComputeType::kBf16, ComputeType::kF32}) {
+    for (int trial = 0; trial < 10; ++trial) {
+      const Shape shape{.heads = 6, .kv_heads = 2, .dim = 24, .type = type};
+      const Sample sample = Spoilt(random, shape, 40 + 20 * trial);
+      const std::vector<double> expected = Floats(Whole(shape, sample, Isa::kScalar), type);
+      for (const double x : expected) ++(std::isfinite(x) ? finite : spoilt);
+      for (const Isa isa : SupportedIsas()) {
+        const std::vector<double> actual = Floats(Whole(shape, sample, isa), type);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const bool both = std::isnan(actual[i]) && std::isnan(expected[i]);
+          ASSERT_TRUE(both || (actual[i] == expected[i] &&
+                               std::signbit(actual[i]) == std::signbit(expected[i])))
+              << IsaName(isa) << ": " << actual[i] << " for " << expected[i] << " at " << i;
+        }
+      }
+    }
+  }
+  EXPECT_GT(finite, 1000);
+  EXPECT_GT(spoilt, 1000);
+}
+
+// A score that is not-a-number counts as -infinity: its position gets no weight.
+TEST(Attention, NotANumberInOneKeyLeavesTheOthersTheirWeights) {
+  Random random(7, 0);
+  for (const ComputeType type : {ComputeType::kBf16, ComputeType::kF32}) {
+    const Shape shape{.heads = 1, .kv_heads = 1, .dim = 16, .type = type};
+    Sample sample = MakeSample(random, shape, 64);
+    for (int64_t token = 0; token < 64; token += 3) {
+      sample.k[static_cast<size_t>(token * 16)] = NAN;
+      for (int64_t i = 0; i < 16; ++i) sample.v[static_cast<size_t>(token * 16 + i)] = 1e30f;
+    }
+    for (const Isa isa : SupportedIsas()) {
+      const std::vector<double> out = Floats(Whole(shape, sample, isa), type);
+      for (size_t i = 16; i < out.size(); ++i) {
+        ASSERT_LT(std::abs(out[i]), 10) << IsaName(isa) << " at " << i;
+      }
+    }
+  }
+}
+
 TEST(Attention, StaleBytesInUnwrittenSlotsDoNotMatter) {
   Random random(13);
   for (const Shape& shape : kShapes) {
@@ -324,6 +386,14 @@ TEST(KvPages, AreZeroAndKeepTheirPlace) {
   KvPages moved = std::move(pages);
   EXPECT_EQ(moved.pages(), 5);
   EXPECT_EQ(pages.pages(), 0);
+}
+
+TEST(KvPages, RefusesMoreThanThereAreNumbersFor) {
+  const KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 2};
+  const auto pages = KvPages::Create(layout, int64_t{1} << 31);
+  ASSERT_FALSE(pages.ok());
+  EXPECT_EQ(pages.error().code, Code::kResourceExhausted);
+  EXPECT_NE(pages.error().message.find("2147483647"), std::string::npos);
 }
 
 TEST(KvPages, RefusesMoreThanTheSystemCanReserve) {

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace divisi {
@@ -14,6 +15,12 @@ Result<KvPages> KvPages::Create(const KvLayout& layout, int64_t pages) {
         pages);
   CHECK(layout.head_dim % 2 == 0, "head_dim {} is odd", layout.head_dim);
   if (pages == 0) return KvPages(layout, 0, nullptr);
+  if (pages > std::numeric_limits<BlockId>::max()) {
+    return Error{
+        Code::kResourceExhausted,
+        Format("{} KV pages are more than the {} that have numbers; ask for less KV memory", pages,
+               std::numeric_limits<BlockId>::max())};
+  }
   size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(layout.PageBytes()), static_cast<size_t>(pages),
                              &bytes)) {

@@ -34,7 +34,7 @@ struct KvLayout {
 class KvPages {
  public:
   // Reserves address space for `pages` zeroed pages; memory is taken as they are first written.
-  // Errors: kResourceExhausted when the system refuses.
+  // Errors: kResourceExhausted for more pages than BlockId numbers, or when the system refuses.
   static Result<KvPages> Create(const KvLayout& layout, int64_t pages);
   KvPages(KvPages&& other) noexcept;
   KvPages& operator=(KvPages&& other) noexcept;

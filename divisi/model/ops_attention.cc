@@ -58,8 +58,9 @@ void StoreToken(std::byte* head, int slot, const Element* k, const Element* v, i
 }  // namespace
 
 int64_t AttentionScratchFloats(int64_t vectors, int64_t head_dim) {
-  constexpr int64_t kQueryTileMost = 8;
-  return kQueryTileMost * kAttentionChunk + vectors * ((head_dim + 15) / 16 * 16 + 2) + 16;
+  const int64_t padded_dim = (head_dim + 15) / 16 * 16;
+  // AttentionState: scores of a tile; sums, the maximum and the weight of each vector.
+  return kQueryTile * kAttentionChunk + vectors * (padded_dim + 2);
 }
 
 void Ops::StoreQkv(Matrix q, Matrix k, Matrix v, const RopeTable& rope,

@@ -13,8 +13,6 @@
 
 namespace divisi {
 
-// Query vectors that share one pass over a chunk of K and V.
-inline constexpr int kQueryTile = 6;
 inline constexpr int kChunkPages = static_cast<int>(kAttentionChunk / kBlockTokens);
 
 // A chunk's pages for one kv head. Pages beyond the block's last repeat it: their lanes are masked.
@@ -165,7 +163,7 @@ class AttentionKernel {
         const F scaled = V::Mul(V::Load(scores + 16 * p), V::Set(block_.scale));
         const F masked = V::FirstLanes(scaled, Clamp16(seen[i] - 16 * p), lowest);
         V::Store(masked, scores + 16 * p);
-        max = V::Max(max, masked);
+        max = V::Max(masked, max);  // Which keeps `max` where a score is not-a-number.
       }
       const float before = state_.maxima[v + i];
       const float here = V::MaxLane(max);

@@ -63,10 +63,12 @@ struct AttentionBlock {
   const std::byte* keys = nullptr;  // K of (page 0, layer, head); V lies right behind it
   int64_t page_bytes = 0;
   float scale = 1;
-  float* scratch = nullptr;  // AttentionScratchFloats, 64-byte aligned
+  float* scratch = nullptr;  // AttentionScratchFloats, any alignment
 };
 // A block's query vectors at most, and what it needs to work.
 inline constexpr int64_t kAttentionVectors = 96;
+// Those of them that share one pass over a chunk of K and V.
+inline constexpr int kQueryTile = 6;
 int64_t AttentionScratchFloats(int64_t vectors, int64_t head_dim);
 // Positions that one round of the online softmax takes.
 inline constexpr int64_t kAttentionChunk = 4 * kBlockTokens;

@@ -57,6 +57,7 @@ struct ScalarLanes {
   static F Fma(F a, F b, F c) {
     return Each([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
   }
+  // b where either is not-a-number.
   static F Max(F a, F b) {
     return Each([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
   }
@@ -119,6 +120,7 @@ struct ScalarLanes {
     }
     return (block[0] + block[2]) + (block[1] + block[3]);
   }
+  // Requires: no lane is not-a-number.
   static float MaxLane(F a) {
     float max = a.v[0];
     for (int i = 1; i < 16; ++i) max = a.v[i] > max ? a.v[i] : max;
@@ -130,7 +132,6 @@ struct ScalarLanes {
     for (int i = 0; i < 4 * kQuads; ++i) out[i] = Sum(a[i]);
   }
 
- private:
   static float HalfToFloat(uint16_t half) {
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
     const uint32_t exponent = (half >> 10) & 31;

@@ -26,12 +26,12 @@ inline void StoreOutputs(const MatMulBlock& block, int64_t row, int64_t column, 
   }
 }
 
-// kAhead rows of the next four of w, from `ahead` on, are fetched as the tile goes along K. Without
-// it a product of few rows waits for memory and for arithmetic in turn. Fetching the place in the
-// next row that is being read in this one beats fetching the next rows from their beginning on.
+// kAhead rows of the next four of w, from the address `ahead` on, are fetched as the tile goes
+// along K. Without it a product of few rows waits for memory and for arithmetic in turn. Fetching
+// the place in the next row that is being read in this one beats fetching the next rows from their
+// beginning on.
 template <typename V, typename X, typename W, int kAhead, int kRows>
-inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column,
-                         const std::byte* ahead) {
+inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column, uintptr_t ahead) {
   static_assert(static_cast<int>(X::kWidth) == static_cast<int>(W::kWidth));
   const int64_t columns =
       block.columns - column < kTileColumns ? block.columns - column : kTileColumns;
@@ -45,7 +45,10 @@ inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column,
   int64_t k = 0;
   for (; k + X::kWidth <= block.k; k += X::kWidth) {
 #pragma GCC unroll 4
-    for (int n = 0; n < kAhead; ++n) __builtin_prefetch(ahead + (n * block.k + k) * W::kBytes);
+    for (int n = 0; n < kAhead; ++n) {
+      const uintptr_t address = ahead + (n * block.k + k) * W::kBytes;
+      __builtin_prefetch(reinterpret_cast<const void*>(address));
+    }
     typename W::Vector wv[kTileColumns];
 #pragma GCC unroll 8
     for (int n = 0; n < kTileColumns; ++n) wv[n] = W::Load(w[n] + k * W::kBytes);
@@ -78,7 +81,7 @@ inline void MultiplyTile(const MatMulBlock& block, int64_t row, int64_t column,
 // One tile of kFewest <= rows <= kRows.
 template <typename V, typename X, typename W, int kAhead, int kFewest, int kRows>
 inline void MultiplyRows(const MatMulBlock& block, int64_t row, int64_t column, int64_t rows,
-                         const std::byte* ahead) {
+                         uintptr_t ahead) {
   if constexpr (kRows > kFewest) {
     if (rows < kRows) {
       return MultiplyRows<V, X, W, kAhead, kFewest, kRows - 1>(block, row, column, rows, ahead);
@@ -101,10 +104,11 @@ void MultiplyTiles(const MatMulBlock& block, int64_t tiles, int64_t group) {
       const int64_t row = block.rows * tile / tiles;
       const int64_t rows = block.rows * (tile + 1) / tiles - row;
       for (int64_t column = first; column < end; column += kTileColumns) {
-        // Beyond the block's end lies the next block's beginning, or nothing, which does no harm.
+        // Beyond the block's end lies the next block's beginning, or nothing, which does no harm:
+        // an address there may be fetched, though a pointer there may not be formed.
         const int64_t next = column + group + tile * kAhead % kTileColumns;
-        MultiplyRows<V, X, W, kAhead, kFewest, V::kTileRows>(block, row, column, rows,
-                                                             block.w + next * block.k * W::kBytes);
+        const uintptr_t ahead = reinterpret_cast<uintptr_t>(block.w) + next * block.k * W::kBytes;
+        MultiplyRows<V, X, W, kAhead, kFewest, V::kTileRows>(block, row, column, rows, ahead);
       }
     }
   }
