@@ -132,7 +132,7 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
     if (choice.finish) break;
   }
   if (event.finish && !choice.finish) {
-    TextOutput::Piece rest = choice.output.Finish();
+    TextOutput::Piece rest = choice.output.Finish(std::move(choice.terminator));
     choice.finish = rest.stopped ? FinishReason::kStop : *event.finish;
     Give(choice, std::move(rest));
   }
@@ -154,7 +154,10 @@ bool Completion::TakeToken(Choice& choice, SampledToken token, bool is_terminato
   choice.last_token = now;
   context_.metrics->OnTokens(1);
   // The token that ends the text is no part of it, as with a stop string.
-  if (is_terminator && !request_.generation.include_stop_in_output) return false;
+  if (is_terminator && !request_.generation.include_stop_in_output) {
+    choice.terminator = std::move(token);
+    return false;
+  }
   piece = choice.output.Push(std::move(token));
   return piece.stopped;
 }

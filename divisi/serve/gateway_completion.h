@@ -5,6 +5,10 @@
 // exchange's strand once; the strand empties the mailbox into one write. It ends once, in one of
 // these ways: all choices finished, an error, or the client went away; what still runs is
 // cancelled.
+//
+// Logprobs have an entry for each token that usage counts, the end token too though it has no text
+// (as vLLM; the end's logprob matters to who trains on them), except those that a stop string cuts
+// off: they were computed, but the client sees nothing of them.
 #pragma once
 
 #include <memory>
@@ -59,6 +63,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     bool begun = false;            // The role, or the echo, was given out.
     int64_t offset = 0;            // Characters of the echo, before the output's text.
     int64_t completion_tokens = 0;
+    std::optional<SampledToken> terminator;  // The end token, where it is not in the text.
     std::optional<FinishReason> finish;
     Timeline timeline;
     Seconds last_token;

@@ -203,6 +203,39 @@ TEST_F(GatewayTest, EchoWithLogprobsScoresThePrompt) {
   EXPECT_EQ(logprobs.Find("top_logprobs")->as_array()[1].as_object().size(), 2u);
 }
 
+// As many entries as completion_tokens, as of vLLM: who trains on them needs the end's logprob too.
+TEST_F(GatewayTest, TheEndTokenHasALogprobAndNoText) {
+  for (const bool stream : {false, true}) {
+    auto exchange = Complete(
+        Format(R"({{"prompt":"x","max_tokens":5,"logprobs":0,"stream":{}}})", stream));
+    const RequestId id = backend_.submitted().back();
+    const TokenId cat = tokenizer_.Encode("cat", false)[0];
+    backend_.Send(id, {{.token = cat, .logprob = -1.0f}});
+    backend_.Send(id, {{.token = kEos, .logprob = -2.0f}}, FinishReason::kStop);
+    exchange->RunPosted();
+    std::string text;
+    std::vector<Json> scores, offsets;
+    const auto collect = [&](const Json& body) {
+      text += Choice(body).Find("text")->as_string();
+      const Json& logprobs = *Choice(body).Find("logprobs");
+      if (logprobs.is_null()) return;
+      for (const Json& score : logprobs.Find("token_logprobs")->as_array()) scores.push_back(score);
+      for (const Json& at : logprobs.Find("text_offset")->as_array()) offsets.push_back(at);
+    };
+    if (stream) {
+      for (const Json& event : Events(exchange->stream())) {
+        if (event.is_object()) collect(event);
+      }
+    } else {
+      collect(Body(*exchange));
+      EXPECT_EQ(*Body(*exchange).Find("usage")->Find("completion_tokens"), Json(2));
+    }
+    EXPECT_EQ(text, tokenizer_.Decode(std::span(&cat, 1), true));
+    EXPECT_THAT(scores, ElementsAre(Json(-1.0), Json(-2.0)));
+    EXPECT_THAT(offsets, ElementsAre(Json(0), Json(CountCharacters(text))));
+  }
+}
+
 TEST_F(GatewayTest, ScoresAPromptWithoutMakingTokens) {
   auto exchange = Complete(R"({"prompt":"ab","max_tokens":0,"echo":true})");
   EXPECT_EQ(backend_.request(0).max_tokens, 1);

@@ -64,7 +64,13 @@ TextOutput::Piece TextOutput::Push(SampledToken token) {
   return Take(std::move(text), false);
 }
 
-TextOutput::Piece TextOutput::Finish() { return Take(decoder_.Finish(), true); }
+TextOutput::Piece TextOutput::Finish(std::optional<SampledToken> terminator) {
+  Piece piece = Take(decoder_.Finish(), true);
+  if (terminator && options_.keep_tokens && !piece.stopped) {
+    piece.tokens.push_back({.sampled = *std::move(terminator), .text_offset = total_characters_});
+  }
+  return piece;
+}
 
 TextOutput::Piece TextOutput::Take(std::string text, bool last) {
   Piece piece;

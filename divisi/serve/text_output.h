@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,8 +72,10 @@ class TextOutput {
   // The text that `token` frees for the client. Requires: not stopped, not finished.
   Piece Push(SampledToken token);
   // The rest, when the tokens have ended: unfinished characters and held-back text, which may still
-  // complete a stop string. Requires: not stopped.
-  Piece Finish();
+  // complete a stop string. terminator: the token that ended it all and has no part in the text;
+  // with keep_tokens it is given out too, last, unless a stop string cut the text before.
+  // Requires: not stopped.
+  Piece Finish(std::optional<SampledToken> terminator = std::nullopt);
 
  private:
   struct Waiting {
