@@ -22,7 +22,8 @@ namespace divisi {
 // Instruction sets with kernels of their own, slowest first. All give the same bits.
 enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Bf16 };
 const char* IsaName(Isa isa);
-// Those this machine runs, slowest first; never empty.
+// Those this machine runs, slowest first; never empty. kAvx512Bf16 is left out where the
+// processor's dot product rounds otherwise than the rule (dot_check.h).
 std::vector<Isa> SupportedIsas();
 
 // A weight matrix used where it lies: [rows = N, cols = K] row-major, any alignment.

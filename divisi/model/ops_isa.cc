@@ -2,6 +2,7 @@
 #include <hwy/targets.h>
 
 #include "divisi/core/check.h"
+#include "divisi/model/dot_check.h"
 #include "divisi/model/ops.h"
 #include "divisi/model/ops_kernels.h"
 
@@ -28,7 +29,8 @@ std::vector<Isa> SupportedIsas() {
   if ((targets & HWY_AVX2) != 0) isas.push_back(Isa::kAvx2);
   if ((targets & HWY_AVX3) != 0) isas.push_back(Isa::kAvx512);
   if ((targets & HWY_AVX3) != 0 && __builtin_cpu_supports("avx512bf16")) {
-    isas.push_back(Isa::kAvx512Bf16);
+    static const bool keeps_rule = KeepsDotRule(kAvx512Bf16Kernels.matmul_bf16_bf16);
+    if (keeps_rule) isas.push_back(Isa::kAvx512Bf16);
   }
   return isas;
 }

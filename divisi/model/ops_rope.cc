@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "divisi/core/check.h"
+#include "divisi/model/fixed_math.h"
 #include "divisi/model/ops.h"
 
 namespace divisi {
@@ -33,8 +34,8 @@ void ScaleLlama3(const RopeScaling& scaling, Frequencies& frequencies) {
 void ScaleYarn(const RopeScaling& scaling, double theta, Frequencies& frequencies) {
   const double dims = 2.0 * static_cast<double>(frequencies.size());
   const auto channel_of = [&](double rotations) {
-    return dims * std::log(scaling.original_max_positions / (2 * std::numbers::pi * rotations)) /
-           (2 * std::log(theta));
+    return dims * FixedLog(scaling.original_max_positions / (2 * std::numbers::pi * rotations)) /
+           (2 * FixedLog(theta));
   };
   double low = channel_of(scaling.beta_fast);
   double high = channel_of(scaling.beta_slow);
@@ -55,7 +56,7 @@ void ScaleYarn(const RopeScaling& scaling, double theta, Frequencies& frequencie
 double YarnAttentionFactor(const RopeScaling& scaling) {
   if (scaling.attention_factor) return *scaling.attention_factor;
   const auto growth = [&](double mscale) {
-    return scaling.factor <= 1 ? 1.0 : 0.1 * mscale * std::log(scaling.factor) + 1;
+    return scaling.factor <= 1 ? 1.0 : 0.1 * mscale * FixedLog(scaling.factor) + 1;
   };
   if (scaling.mscale != 0 && scaling.mscale_all_dim != 0) {
     return growth(scaling.mscale) / growth(scaling.mscale_all_dim);
@@ -71,9 +72,11 @@ RopeTable MakeRopeTable(const ModelSpec& spec, int64_t positions) {
   RopeTable table;
   table.positions = positions;
   table.half_dim = spec.head_dim / 2;
+  const double log_theta = FixedLog(spec.rope_theta);
   Frequencies frequencies(static_cast<size_t>(table.half_dim));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(spec.rope_theta, -2.0 * static_cast<double>(i) / spec.head_dim);
+    // theta^(-2i / Dh).
+    frequencies[i] = FixedExp(-2.0 * static_cast<double>(i) / spec.head_dim * log_theta);
   }
   double amplitude = 1;
   switch (spec.rope_scaling.kind) {
@@ -94,9 +97,9 @@ RopeTable MakeRopeTable(const ModelSpec& spec, int64_t positions) {
   table.sine.reserve(frequencies.size() * static_cast<size_t>(positions));
   for (int64_t position = 0; position < positions; ++position) {
     for (const double frequency : frequencies) {
-      const double angle = static_cast<double>(position) * frequency;
-      table.cosine.push_back(static_cast<float>(amplitude * std::cos(angle)));
-      table.sine.push_back(static_cast<float>(amplitude * std::sin(angle)));
+      const auto [sine, cosine] = FixedSineCosine(static_cast<double>(position) * frequency);
+      table.cosine.push_back(static_cast<float>(amplitude * cosine));
+      table.sine.push_back(static_cast<float>(amplitude * sine));
     }
   }
   return table;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "divisi/model/ops.h"
@@ -108,6 +109,20 @@ TEST(Rope, YarnWithoutTruncationKeepsTheFractionalRamp) {
   };
   const double ramp = (16 - channel(32)) / (channel(1) - channel(32));
   EXPECT_NEAR(Frequency(table, 16), 0.01 * (1 - ramp + ramp / 40), 1e-9);
+}
+
+// Found on one machine, expected on all: FNV-1a over the bits of a table that takes every function.
+TEST(Rope, TableHasTheBitsItAlwaysHad) {
+  ModelSpec spec = DeepSeekV3Rotary();
+  spec.rope_scaling.mscale_all_dim = 0;
+  const RopeTable table = MakeRopeTable(spec, 2000);
+  uint64_t digest = 0xcbf29ce484222325;
+  for (const std::vector<float>* values : {&table.cosine, &table.sine}) {
+    for (const float x : *values) {
+      digest = (digest ^ std::bit_cast<uint32_t>(x)) * 0x100000001b3;
+    }
+  }
+  EXPECT_EQ(digest, 898385301224260105u);
 }
 
 }  // namespace

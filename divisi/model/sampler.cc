@@ -8,6 +8,7 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/random.h"
+#include "divisi/model/fixed_math.h"
 
 namespace divisi {
 namespace {
@@ -283,7 +284,7 @@ Candidate Cut(const Summary& summary, const SamplingParams& params, float invers
   Candidate cut;
   if (params.min_p > 0) {
     // weight < min_p  <=>  logit < max + T ln(min_p)
-    cut.logit = summary.max + static_cast<float>(std::log(params.min_p) / inverse_temperature);
+    cut.logit = summary.max + static_cast<float>(FixedLog(params.min_p) / inverse_temperature);
   }
   const bool limits_mass = params.top_p < 1;
   if (params.top_k <= 0 || static_cast<size_t>(params.top_k) >= summary.logits.size()) {
