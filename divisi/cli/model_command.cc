@@ -64,6 +64,7 @@ void PrintInspection(const InspectOptions& options, const Inspection& inspection
                                    : std::min<int64_t>(inspection.spec.max_positions, kUsualTokens),
       .kv_type = TypeNamed(options.kv_type),
       .machine = MachineMemory()};
+  OrFail(KvBytes(inspection.spec, load));
   const bool tensors = options.tensors && checkpoint != nullptr;
   std::string output;
   if (options.format == "json") {
@@ -78,7 +79,8 @@ void PrintInspection(const InspectOptions& options, const Inspection& inspection
 }
 
 void RunInspect(const InspectOptions& options) {
-  if (std::filesystem::is_regular_file(options.path)) {
+  std::error_code error;  // What cannot be looked at is no file; opening it says why.
+  if (std::filesystem::is_regular_file(options.path, error)) {
     const ModelSpec spec = ParseConfig(ReadConfig(options.path), options.path);
     PrintInspection(options, InspectSpec(spec), nullptr);
     return;
@@ -140,22 +142,30 @@ bool IsWeightsFile(std::string_view name) {
 // Makes the directory; an old checkpoint in it goes, since its files would mix with the new ones.
 void PrepareDirectory(const std::filesystem::path& directory, bool overwrite) {
   std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
+  const auto stop_on_error = [&](const char* doing) {
+    if (!error) return;
     FailCommand({Code::kInvalidArgument,
-                 Format("cannot create {}: {}", directory.string(), error.message())});
-  }
-  if (std::filesystem::is_empty(directory)) return;
+                 Format("cannot {} {}: {}", doing, directory.string(), error.message())});
+  };
+  std::filesystem::create_directories(directory, error);
+  stop_on_error("create");
+  const bool empty = std::filesystem::is_empty(directory, error);
+  stop_on_error("read");
+  if (empty) return;
   if (!overwrite) {
     FailCommand({Code::kInvalidArgument,
                  Format("{} is not empty; name another directory, or give --overwrite to replace "
                         "the checkpoint in it",
                         directory.string())});
   }
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    const std::string name = entry.path().filename();
-    if (name == "config.json" || IsWeightsFile(name)) std::filesystem::remove(entry.path(), error);
+  std::filesystem::directory_iterator entry(directory, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name != "config.json" && !IsWeightsFile(name)) continue;
+    std::filesystem::remove(entry->path(), error);
+    stop_on_error("remove the old checkpoint of");
   }
+  stop_on_error("read");
 }
 
 void RunSynth(const SynthCommandOptions& options) {

@@ -57,7 +57,10 @@ std::optional<Isa> ChooseIsa(const std::string& name) {
 
 std::vector<std::string> ServedNames(const ServeOptions& options) {
   if (!options.served_names.empty()) return options.served_names;
-  const auto full = std::filesystem::absolute(options.model).lexically_normal();
+  std::error_code error;  // Without a working directory the path as given has to do.
+  std::filesystem::path full = std::filesystem::absolute(options.model, error);
+  if (error) full = options.model;
+  full = full.lexically_normal();
   return {full.has_filename() ? full.filename().string() : full.parent_path().filename().string()};
 }
 

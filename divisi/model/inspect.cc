@@ -103,7 +103,7 @@ Json::Object SpecMembers(const ModelSpec& spec) {
 
 Json ServeJson(const Inspection& inspection, const ServeLoad& load) {
   const Bytes weights = WeightBytes(inspection);
-  const Bytes kv = KvBytes(inspection.spec, load);
+  const Bytes kv = KvBytes(inspection.spec, load).value();
   return Json::Object{{"sequences", load.sequences},
                       {"tokens", load.tokens},
                       {"kv_dtype", DataTypeName(load.kv_type)},
@@ -161,7 +161,7 @@ std::string GroupLines(const Inspection& inspection) {
 
 std::string ServeLines(const Inspection& inspection, const ServeLoad& load) {
   const Bytes weights = WeightBytes(inspection);
-  const Bytes kv = KvBytes(inspection.spec, load);
+  const Bytes kv = KvBytes(inspection.spec, load).value();
   return Format(
       "\nKV per token: {} as bfloat16, {} as float32\n"
       "{} sequences of {} tokens: weights {} + KV ({}) {} = {}; this machine has {}: {}\n",
@@ -207,8 +207,17 @@ Bytes WeightBytes(const Inspection& inspection) {
   return total;
 }
 
-Bytes KvBytes(const ModelSpec& spec, const ServeLoad& load) {
-  return spec.KvBytesPerToken(load.kv_type) * load.sequences * load.tokens;
+Result<Bytes> KvBytes(const ModelSpec& spec, const ServeLoad& load) {
+  constexpr int64_t kMost = int64_t{1} << 60;  // An exbibyte; with the weights it stays below 2^63.
+  int64_t bytes = spec.KvBytesPerToken(load.kv_type).value;
+  for (const int64_t factor : {load.sequences, load.tokens}) {
+    if (__builtin_mul_overflow(bytes, factor, &bytes) || bytes > kMost) {
+      return Error{Code::kOutOfRange,
+                   Format("{} sequences of {} tokens need over {} of KV; ask for fewer",
+                          load.sequences, load.tokens, HumanBytes(Bytes(kMost)))};
+    }
+  }
+  return Bytes(bytes);
 }
 
 Json InspectionJson(const Inspection& inspection, const ServeLoad& load) {

@@ -41,7 +41,8 @@ struct ServeLoad {
 };
 
 // KV of all the load's sequences at their full length.
-Bytes KvBytes(const ModelSpec& spec, const ServeLoad& load);
+// Errors: kOutOfRange for more than 2^60 bytes; ask for fewer sequences or tokens.
+Result<Bytes> KvBytes(const ModelSpec& spec, const ServeLoad& load);
 
 // {
 //   "family", "architecture", "layers", "hidden", "heads", "kv_heads", "head_dim", "intermediate",
@@ -54,9 +55,10 @@ Bytes KvBytes(const ModelSpec& spec, const ServeLoad& load);
 //             "machine_bytes", "fits"}: weights and KV, without the program's own buffers
 //   "problems": [text]
 // }
+// Requires: KvBytes of the load gives a number.
 Json InspectionJson(const Inspection& inspection, const ServeLoad& load);
 
-// The same as a page for people.
+// The same as a page for people, with the same requirement.
 std::string InspectionText(const Inspection& inspection, const ServeLoad& load);
 
 // [{"name", "dtype", "shape", "bytes"}], by name.

@@ -61,6 +61,19 @@ TEST(InspectTest, TextShowsShapesAndSums) {
   EXPECT_EQ(TensorsJson(checkpoint).as_array().size(), checkpoint.tensors().size());
 }
 
+TEST(InspectTest, RefusesALoadBeyondAnExbibyte) {
+  const Checkpoint checkpoint = Checkpoint::Open(kTinyModel).value();
+  ModelSpec spec = checkpoint.spec();
+  ServeLoad load = {.sequences = int64_t{1} << 20, .tokens = int64_t{1} << 30};
+  spec.layers = 4096;  // 2^19 bytes per token: the product passes 2^63.
+  const auto beyond = KvBytes(spec, load);
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_EQ(beyond.error().code, Code::kOutOfRange);
+  EXPECT_THAT(beyond.error().message, HasSubstr("ask for fewer"));
+  load.tokens = 1024;
+  EXPECT_EQ(KvBytes(spec, load)->value, spec.KvBytesPerToken(DataType::kBf16).value << 30);
+}
+
 // A checkpoint whose config asks for more than its weights hold.
 class IncompleteTest : public testing::Test {
  protected:
