@@ -210,6 +210,54 @@ TEST_P(InvarianceTinyQwen3, LongSequences) {
   RunCase(random, std::filesystem::path(DIVISI_SOURCE_DIR) / "models/tiny-qwen3", 200);
 }
 
+// The sizes of a real head: 128 channels, 7 query heads to a KV head, more positions than the score
+// chunks and page groups of any kernel; F16 weights in f32 compute.
+TEST(InvarianceWide, ManyPositionsOfWideHeads) {
+  constexpr int64_t kTokens = 1600, kScored = 1500;
+  const TemporaryDirectory directory("invariance_wide");
+  const RandomShape shape{.family = "qwen3",
+                          .layers = 1,
+                          .hidden = 48,
+                          .heads = 7,
+                          .kv_heads = 1,
+                          .head_dim = 128,
+                          .intermediate = 64,
+                          .vocab = 50,
+                          .max_positions = kTokens,
+                          .stored = DataType::kF16};
+  WriteRandomCheckpoint(directory.path(), shape, 1);
+  Random random(3, 3);
+  std::vector<TokenId> tokens;
+  for (int64_t i = 0; i < kTokens; ++i) {
+    tokens.push_back(static_cast<TokenId>(random.Between(0, shape.vocab - 1)));
+  }
+  const std::span<const TokenId> all(tokens);
+  const std::vector<Isa> isas = SupportedIsas();
+  ModelRunner lone(directory.path(), {.compute = ComputeType::kF32});
+  const std::vector<float> expected = lone.Run(all, 0, kTokens);
+  for (int threads = 1; threads <= 5; ++threads) {
+    const Isa isa = isas[static_cast<size_t>(threads) % isas.size()];
+    SCOPED_TRACE(testing::Message() << IsaName(isa) << ", " << threads << " threads");
+    // Scalar kernels take seconds for the long part, so they read the fastest ones' pages.
+    const Isa first = isa == Isa::kScalar ? isas.back() : isa;
+    ModelRunner runner(directory.path(),
+                       {.compute = ComputeType::kF32, .isa = first, .threads = threads});
+    const int64_t cut = random.Between(1, kScored - 1);
+    runner.Run(all.first(static_cast<size_t>(cut)), 0, 0);
+    runner.Run(all.subspan(static_cast<size_t>(cut), static_cast<size_t>(kScored - cut)), cut, 0);
+    Ops ops(isa, runner.pool);
+    const ForwardSequence rest{.tokens = all.subspan(kScored),
+                               .start = kScored,
+                               .pages = runner.identity,
+                               .logits_rows = kTokens - kScored};
+    const std::span<const float> logits = runner.model.Forward({&rest, 1}, runner.pages, ops);
+    ASSERT_EQ(logits.size(), static_cast<size_t>((kTokens - kScored) * shape.vocab));
+    ASSERT_EQ(
+        std::memcmp(logits.data(), expected.data() + kScored * shape.vocab, logits.size_bytes()),
+        0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Seeds, InvarianceTinyQwen3, testing::Range(0, 4));
 
 }  // namespace

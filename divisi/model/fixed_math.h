@@ -1,6 +1,6 @@
 // Logarithm, power, sine and cosine that give the same bits on every machine. A C library's differ
-// from version to version and, by the processor it runs on, within one; what decides a token may not.
-// Built of operations that IEEE 754 rounds correctly: + - * / and fused multiply-add.
+// from version to version and, by the processor it runs on, within one; what decides a token may
+// not. Built of operations that IEEE 754 rounds correctly: + - * / and fused multiply-add.
 //
 // Error: below 4 units of the last place of a double for log and exp of moderate arguments, below
 // 1e-15 for sine and cosine. Requires: the default rounding mode, no -ffast-math.
