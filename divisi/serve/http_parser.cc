@@ -9,6 +9,29 @@
 namespace divisi {
 namespace http = boost::beast::http;
 
+namespace {
+
+// Why a head that Beast takes is refused all the same; empty: it is not.
+// A request whose length two readers may see differently carries a second one past a proxy, so
+// only the one coding that this server undoes is let in (RFC 9112, sections 6.1 and 6.3).
+std::string_view HeadFault(const http::fields& fields, unsigned version) {
+  const auto encoding = fields.find(http::field::transfer_encoding);
+  if (encoding != fields.end()) {
+    if (version < 11) return "HTTP/1.0 has no Transfer-Encoding";
+    if (fields.count(http::field::transfer_encoding) > 1 ||
+        !EqualsIgnoringCase(encoding->value(), "chunked")) {
+      return "the only Transfer-Encoding served is 'chunked'; send the body as it is";
+    }
+  }
+  // Section 3.2.
+  if (version >= 11 && fields.count(http::field::host) != 1) {
+    return "an HTTP/1.1 request has one Host header";
+  }
+  return {};
+}
+
+}  // namespace
+
 struct HttpParser::Beast {
   Options options;
   BodyBudget& budget;
@@ -17,6 +40,7 @@ struct HttpParser::Beast {
   std::optional<http::request_parser<http::string_body>> parser;
   State state = State::kHead;
   boost::system::error_code error;
+  std::string_view head_fault;  // HeadFault's words.
 
   Beast(Options o, BodyBudget& b) : options(o), budget(b) { Restart(); }
   void Restart() {
@@ -52,6 +76,14 @@ size_t HttpParser::Push(std::string_view bytes) {
     const size_t count =
         parser.put(boost::asio::buffer(bytes.data() + taken, bytes.size() - taken), error);
     taken += count;
+    if (beast_->state == State::kHead && parser.is_header_done()) {
+      beast_->head_fault = HeadFault(parser.get(), parser.get().version());
+      // Before any body, which Beast may have read by its own idea of where that ends.
+      if (!beast_->head_fault.empty()) {
+        beast_->Fail();
+        break;
+      }
+    }
     if (error && error != http::error::need_more) {
       beast_->error = error;
       beast_->Fail();
@@ -99,6 +131,8 @@ HttpResponse HttpParser::error_response() const {
   if (beast_->over_budget) {
     error = FromError(
         {Code::kUnavailable, "too many large requests at once; try again in a second"});
+  } else if (!beast_->head_fault.empty()) {
+    error.message = beast_->head_fault;
   } else if (beast_->error == http::error::body_limit) {
     error.status = 413;
     error.message = Format("the request body is larger than {} bytes, this server's limit",

@@ -34,7 +34,8 @@ TEST(HttpParser, TakesOneRequestAndLeavesTheNext) {
 
 TEST(HttpParser, AnyCutOfTheBytesGivesTheSameRequests) {
   const std::string bytes =
-      kTwo + "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n10;x=y\r\n" +
+      kTwo +
+      "POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n10;x=y\r\n" +
       std::string(16, 'z') + "\r\n0\r\nTrailer: t\r\n\r\n" + kTwo;
   for (uint64_t seed = 0; seed < 500; ++seed) {
     Random random(seed);
@@ -69,34 +70,73 @@ int StatusOf(const std::string& bytes, HttpParser::Options options = {}) {
 
 TEST(HttpParser, RefusesWhatIsNotHttp) {
   EXPECT_EQ(StatusOf("GET / HTTP/2.0\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nA B: c\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"), 400);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"), 400);
-  // Both at once is how requests are smuggled past a proxy (RFC 9112, section 6.1).
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nHost: x\r\nA B: c\r\n\r\n"), 400);
+  EXPECT_EQ(
+      StatusOf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"),
+      400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"),
             400);
+  // Both at once is how requests are smuggled past a proxy (RFC 9112, section 6.1).
+  EXPECT_EQ(
+      StatusOf(
+          "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
+      400);
+}
+
+TEST(HttpParser, RefusesABodyWhoseEndReadersMaySeeDifferently) {
+  const auto status = [](const std::string& framing) {
+    return StatusOf("POST / HTTP/1.1\r\nHost: x\r\n" + framing +
+                    "\r\n0\r\n\r\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n");
+  };
+  EXPECT_EQ(status("Transfer-Encoding: chunked\r\n"), 0);
+  EXPECT_EQ(status("transfer-encoding:  CHUNKED \r\n"), 0);
+  for (const std::string coding : {"gzip", "chunked, gzip", "gzip, chunked", "chunked, chunked",
+                                   "xchunked", "identity", "", "\"chunked\"", "chunked;x=y"}) {
+    EXPECT_EQ(status("Transfer-Encoding: " + coding + "\r\n"), 400) << coding;
+    EXPECT_EQ(status("Content-Length: 5\r\nTransfer-Encoding: " + coding + "\r\n"), 400) << coding;
+    EXPECT_EQ(status("Transfer-Encoding: " + coding + "\r\nContent-Length: 5\r\n"), 400) << coding;
+    EXPECT_EQ(status("Transfer-Encoding: " + coding + "\r\nTransfer-Encoding: chunked\r\n"), 400)
+        << coding;
+    EXPECT_EQ(status("Transfer-Encoding: chunked\r\nTransfer-Encoding: " + coding + "\r\n"), 400)
+        << coding;
+  }
+  for (const std::string length : {"5\r\nContent-Length: 6", "5, 6", "+5", "-1", "0x5", ""}) {
+    EXPECT_EQ(status("Content-Length: " + length + "\r\n"), 400) << length;
+  }
+  EXPECT_EQ(StatusOf("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
+}
+
+TEST(HttpParser, WantsOneHostFromHttp11) {
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nHost:\r\n\r\n"), 0);
+  EXPECT_EQ(StatusOf("GET / HTTP/1.0\r\n\r\n"), 0);
 }
 
 TEST(HttpParser, KeepsToItsBounds) {
   const HttpParser::Options options{.max_head_bytes = 200, .max_body_bytes = 10};
   EXPECT_EQ(StatusOf("GET /" + std::string(300, 'x') + " HTTP/1.1\r\n\r\n", options), 431);
   EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\nA: " + std::string(300, 'x'), options), 431);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n", options), 413);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n",
-                     options),
-            413);
-  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n0123456789", options), 0);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 11\r\n\r\n", options), 413);
+  EXPECT_EQ(
+      StatusOf(
+          "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n",
+          options),
+      413);
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789", options),
+            0);
 }
 
 TEST(HttpParser, BodiesShareABudgetUntilTheyGo) {
   BodyBudget bodies(100'000);
   const auto post = [](size_t size) {
-    return "POST / HTTP/1.1\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n" +
+    return "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(size) + "\r\n\r\n" +
            std::string(size, 'x');
   };
-  const std::string chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nEA60\r\n" +
-                              std::string(60'000, 'x');
+  const std::string chunked =
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nEA60\r\n" +
+      std::string(60'000, 'x');
   HttpParser first({}, bodies);
   first.Push(post(60'000).substr(0, 50'000));
   EXPECT_EQ(first.state(), State::kBody);
@@ -128,7 +168,7 @@ TEST(HttpParser, BodiesShareABudgetUntilTheyGo) {
 TEST(HttpParser, KnowsWhoWaitsForContinue) {
   BodyBudget bodies(0);
   HttpParser parser({}, bodies);
-  parser.Push("POST / HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n");
+  parser.Push("POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-Continue\r\nContent-Length: 5\r\n\r\n");
   EXPECT_EQ(parser.state(), State::kBody);
   EXPECT_TRUE(parser.expects_continue());
 }

@@ -128,7 +128,7 @@ TEST_F(HttpServerTest, OneConnectionCarriesPlainAndStreamedAnswers) {
   ASSERT_TRUE(streamed);
   EXPECT_EQ(StreamText(streamed->body), text);
   EXPECT_TRUE(streamed->body.ends_with("data: [DONE]\n\n"));
-  client.Send("GET /health HTTP/1.1\r\n\r\n");
+  client.Send("GET /health HTTP/1.1\r\nHost: t\r\n\r\n");
   EXPECT_EQ(client.Read()->status, 200);
 }
 
@@ -136,7 +136,9 @@ TEST_F(HttpServerTest, PipelinedRequestsAreAnsweredInOrder) {
   Start();
   auto client = Client();
   std::string all = Completion("\"max_tokens\":3,\"stream\":true");
-  for (int i = 0; i < 20; ++i) all += "GET /v1/models/m" + std::to_string(i) + " HTTP/1.1\r\n\r\n";
+  for (int i = 0; i < 20; ++i) {
+    all += "GET /v1/models/m" + std::to_string(i) + " HTTP/1.1\r\nHost: t\r\n\r\n";
+  }
   client.Send(all);
   EXPECT_THAT(client.Read()->body, HasSubstr("[DONE]"));
   for (int i = 0; i < 20; ++i) {
@@ -186,19 +188,33 @@ TEST_F(HttpServerTest, ASlowReaderIsCutOff) {
 TEST_F(HttpServerTest, BoundsBodiesAndHeads) {
   Start({.parser = {.max_head_bytes = 2048, .max_body_bytes = 10000}});
   auto declared = Client();
-  declared.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n{");
+  declared.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999\r\n\r\n{");
   EXPECT_EQ(declared.Read()->status, 413);
   EXPECT_TRUE(declared.IsClosedByServer());
   auto sent = Client();
-  sent.Send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+  sent.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 20; ++i) sent.Send("400\r\n" + std::string(1024, ' ') + "\r\n");
   EXPECT_EQ(sent.Read()->status, 413);
   auto head = Client();
-  head.Send("GET /" + std::string(5000, 'x') + " HTTP/1.1\r\n\r\n");
+  head.Send("GET /" + std::string(5000, 'x') + " HTTP/1.1\r\nHost: t\r\n\r\n");
   EXPECT_EQ(head.Read()->status, 431);
   auto frame = Client();
-  frame.Send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;" + std::string(9000, 'x'));
+  frame.Send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5;" +
+             std::string(9000, 'x'));
   EXPECT_EQ(frame.Read()->status, 400);
+}
+
+TEST_F(HttpServerTest, ABodyOfUnknownCodingIsNoSecondRequest) {
+  Start();
+  auto client = Client();
+  client.Send(
+      "POST /tokenize HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\n"
+      "GET /version HTTP/1.1\r\nHost: t\r\n\r\n");
+  const auto response = client.Read();
+  ASSERT_TRUE(response);
+  EXPECT_EQ(response->status, 400);
+  EXPECT_THAT(response->head, HasSubstr("Connection: close"));
+  EXPECT_TRUE(client.IsClosedByServer());
 }
 
 TEST_F(HttpServerTest, BodiesTogetherAreBounded) {
@@ -245,8 +261,9 @@ TEST_F(HttpServerTest, ContinuesAndHttp10) {
   Start();
   auto client = Client();
   const std::string body = "{\"prompt\":[1],\"max_tokens\":1}";
-  client.Send("POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: " +
-              std::to_string(body.size()) + "\r\n\r\n");
+  client.Send(
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n");
   EXPECT_EQ(client.Read()->status, 100);
   client.Send(body);
   EXPECT_EQ(client.Read()->status, 200);
@@ -267,7 +284,7 @@ TEST_F(HttpServerTest, WaitsHaveAnEnd) {
   head.Send("GET /health HT");
   EXPECT_EQ(head.Read()->status, 408);
   auto body = Client();
-  body.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{");
+  body.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{");
   EXPECT_EQ(body.Read()->status, 408);
   EXPECT_TRUE(body.IsClosedByServer());
 }
@@ -276,8 +293,8 @@ TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
   Start({.max_connections = 2});
   auto first = Client();
   auto second = Client();
-  first.Send("GET /health HTTP/1.1\r\n\r\n");
-  second.Send("GET /health HTTP/1.1\r\n\r\n");
+  first.Send("GET /health HTTP/1.1\r\nHost: t\r\n\r\n");
+  second.Send("GET /health HTTP/1.1\r\nHost: t\r\n\r\n");
   EXPECT_EQ(first.Read()->status, 200);
   EXPECT_EQ(second.Read()->status, 200);
   auto third = Client();
@@ -285,7 +302,7 @@ TEST_F(HttpServerTest, TooManyConnectionsAreTurnedAway) {
   ASSERT_TRUE(response);
   EXPECT_EQ(response->status, 503);
   EXPECT_THAT(response->head, HasSubstr("Retry-After: 1"));
-  second.Send("GET /health HTTP/1.1\r\n\r\n");
+  second.Send("GET /health HTTP/1.1\r\nHost: t\r\n\r\n");
   EXPECT_EQ(second.Read()->status, 200);
 }
 
@@ -299,16 +316,22 @@ TEST_F(HttpServerTest, MalformedRequestsDoNotDisturbAStream) {
   auto stream = Client();
   stream.Send(ask);
   const std::vector<std::string> malformed{
-      "\r\n\r\n\r\n", "GET\r\n\r\n", std::string(300, '\0'), "GET / HTTP/9.9\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-      HttpTestClient::Post("/v1/completions", "{"), HttpTestClient::Post("/v1/completions", "[]"),
+      "\r\n\r\n\r\n",
+      "GET\r\n\r\n",
+      std::string(300, '\0'),
+      "GET / HTTP/9.9\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: -5\r\n\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: "
+      "6\r\n\r\n{}",
+      "POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+      HttpTestClient::Post("/v1/completions", "{"),
+      HttpTestClient::Post("/v1/completions", "[]"),
       HttpTestClient::Post("/v1/completions", "{\"prompt\":[1],\"n\":1000000000}"),
       HttpTestClient::Post("/v1/completions", "{\"prompt\":[1],\"temperature\":1e400}"),
       HttpTestClient::Post("/v1/completions", "{\"prompt\":" + std::string(100000, '[')),
       HttpTestClient::Post("/v1/completions", "{\"prompt\":\"\xff\xfe\"}"),
-      HttpTestClient::Post("/nothing", "{}"), "DELETE /v1/models HTTP/1.1\r\n\r\n"};
+      HttpTestClient::Post("/nothing", "{}"),
+      "DELETE /v1/models HTTP/1.1\r\nHost: t\r\n\r\n"};
   for (int round = 0; round < 10; ++round) {
     for (const std::string& bytes : malformed) {
       auto client = Client();
