@@ -9,6 +9,11 @@ namespace {
 // would notice as load on an idle server.
 constexpr int kSpins = 2000;
 
+// ticket_'s lower half. Claims beyond the last task are at most one per thread and wake-up, far
+// from carrying into the upper half.
+constexpr int kTaskBits = 32;
+constexpr uint64_t kTaskMask = (uint64_t{1} << kTaskBits) - 1;
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -31,9 +36,11 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::DrainTasks(int thread) {
   while (true) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= tasks_) return;
-    call_(fn_, task, thread);
+    const uint64_t claim = ticket_.fetch_add(1, std::memory_order_acq_rel);
+    const uint64_t task = claim & kTaskMask;
+    if (task >= claim >> kTaskBits) return;
+    call_(fn_, static_cast<int64_t>(task), thread);
+    done_.fetch_add(1, std::memory_order_release);
   }
 }
 
@@ -42,15 +49,15 @@ void ThreadPool::RunErased(int64_t tasks, void* fn, Call call) {
     for (int64_t task = 0; task < tasks; ++task) call(fn, task, 0);
     return;
   }
+  CHECK(tasks < int64_t{1} << 31, "{} tasks", tasks);
   fn_ = fn;
   call_ = call;
-  tasks_ = tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  busy_workers_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  ticket_.store(static_cast<uint64_t>(tasks) << kTaskBits, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   DrainTasks(0);
-  for (int spins = 0; busy_workers_.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int spins = 0; done_.load(std::memory_order_acquire) != tasks; ++spins) {
     if (spins < kSpins) {
       Pause();
     } else {
@@ -74,7 +81,6 @@ void ThreadPool::Work(int thread) {
     seen = current;
     if (stopping_.load()) return;
     DrainTasks(thread);
-    busy_workers_.fetch_sub(1, std::memory_order_release);
   }
 }
 

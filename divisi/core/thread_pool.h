@@ -23,9 +23,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls fn(task, thread) once for each task in [0, tasks), with thread in [0, threads()) naming
-  // scratch space that no other running task uses. Returns when all are done. One Run at a time,
-  // and none from within fn.
+  // Calls fn(task, thread) once for each task in [0, tasks), fewer than 2^31, with thread in [0,
+  // threads()) naming scratch space that no other running task uses. Returns when all are done. One
+  // Run at a time, and none from within fn.
   template <typename Fn>
   void Run(int64_t tasks, Fn&& fn) {
     using Function = std::remove_reference_t<Fn>;
@@ -42,14 +42,17 @@ class ThreadPool {
 
   std::vector<std::thread> workers_;
 
-  // The current job: written by Run before `generation_` is raised, read by workers after.
+  // The current job: written by Run before `ticket_` is set, read by whoever claims a task of it,
+  // and not written again before all of its tasks are done.
   void* fn_ = nullptr;
   Call call_ = nullptr;
-  int64_t tasks_ = 0;
 
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<int64_t> next_task_{0};
-  alignas(64) std::atomic<int> busy_workers_{0};
+  // Tasks of the job in the upper half, the next one to claim in the lower: one addition claims a
+  // task and tells whether there is one. A worker that wakes late finds none, or one of a later
+  // job, and either is right: nobody waits for workers, only for claimed tasks.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<int64_t> done_{0};         // Tasks of the job that have ended.
+  alignas(64) std::atomic<uint32_t> generation_{0};  // Raised with each job, to wake workers.
   std::atomic<bool> stopping_{false};
 };
 
