@@ -23,6 +23,11 @@ Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec
     pages = std::min(available.value / 2 / page_bytes, pages_per_sequence * options.max_num_seqs);
   } else {
     ASSIGN_OR_RETURN(const Bytes memory, ParseBytes(options.kv_memory));
+    if (memory > available) {
+      return Error{Code::kOutOfRange,
+                   Format("--kv-memory {} is more than the {} that this machine has available",
+                          options.kv_memory, HumanBytes(available))};
+    }
     pages = memory.value / page_bytes;
   }
   // One page for the prompt's last token and its first output is the least that can serve.

@@ -36,6 +36,7 @@ TEST(KvBudgetTest, RefusesWhatCannotHoldTheContextAskedFor) {
       PlanKvMemory({.max_model_len = 500, .kv_memory = "128 KiB"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.max_model_len = 1001}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "lots"}, Spec(), kLayout, kMuch).ok());
+  EXPECT_FALSE(PlanKvMemory({.kv_memory = "1 TiB"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "4095"}, Spec(), kLayout, kMuch).ok());
 }
 

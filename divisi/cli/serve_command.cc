@@ -1,19 +1,20 @@
 #include "divisi/cli/serve_command.h"
 
-#include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <thread>
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/progress.h"
+#include "divisi/cli/stop_signal.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/core/process.h"
+#include "divisi/model/model_tensors.h"
 #include "divisi/serve/engine.h"
 #include "divisi/serve/gateway.h"
 #include "divisi/serve/gateway_backend.h"
@@ -23,16 +24,6 @@
 
 namespace divisi {
 namespace {
-
-// SIGINT and SIGTERM, blocked in every thread (call before any is started) and waited for by one.
-sigset_t BlockStopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
 
 // Each client is a descriptor: take as many as the system lets us.
 void RaiseDescriptorLimit() {
@@ -62,6 +53,28 @@ std::vector<std::string> ServedNames(const ServeOptions& options) {
   if (error) full = options.model;
   full = full.lexically_normal();
   return {full.has_filename() ? full.filename().string() : full.parent_path().filename().string()};
+}
+
+// Tensors that the model has no place for: a config that does not match its weights, or parts that
+// this family does not use. Not an error, since checkpoints carry such, but never silent.
+void WarnOfUnusedTensors(const Checkpoint& checkpoint, Logger& logger) {
+  std::set<std::string> used = {"lm_head.weight"};  // Some store it though it is tied.
+  for (ModelTensor& tensor : ModelTensors(checkpoint.spec())) {
+    if (tensor.name.starts_with("model.")) used.insert(tensor.name.substr(6));  // Base models.
+    used.insert(std::move(tensor.name));
+  }
+  constexpr size_t kNamed = 3;
+  size_t unused = 0;
+  std::string names;
+  for (const auto& [name, view] : checkpoint.tensors()) {
+    if (used.contains(name)) continue;
+    if (++unused <= kNamed) names += Format("{}{}", names.empty() ? "" : ", ", name);
+  }
+  if (unused == 0) return;
+  logger.Log(LogLevel::kWarning, "tensors without a place in the model",
+             {{"count", static_cast<int64_t>(unused)},
+              {"first", names},
+              {"remedy", "check that config.json belongs to these weights"}});
 }
 
 // The parts of a server, built up in Start and torn down in the reverse order.
@@ -154,6 +167,7 @@ Result<void> Server::LoadModel() {
                            .kv_memory = budget.memory,
                            .progress = [&](Bytes done, Bytes total) { bar.Show(done, total); }},
                           clock_));
+  WarnOfUnusedTensors(executor_->checkpoint(), logger_);
   const std::string name = ServedNames(options_).front();
   engine_.emplace(SchedulerOptions{.max_sequences = options_.max_num_seqs,
                                    .max_batched_tokens = options_.max_num_batched_tokens,
@@ -178,22 +192,24 @@ Result<void> Server::LoadModel() {
 }
 
 void Serve(const ServeOptions& options) {
-  const sigset_t stop_signals = BlockStopSignals();
+  auto* stop = new StopSignal;  // For the process's life, as its header asks.
   RaiseDescriptorLimit();
   Logger logger({.json = options.log_json});
   Server server(options, logger);
   if (const auto started = server.Start(); !started) FailCommand(started.error());
-  int signal = 0;
-  sigwait(&stop_signals, &signal);
+  stop->ServeUntilAsked();
   logger.Log(LogLevel::kInfo, "stopping",
              {{"drain_seconds", options.drain_seconds}, {"note", "a second signal stops at once"}});
-  // Whoever is impatient need not wait for the running requests.
-  std::thread([stop_signals] {
-    int again = 0;
-    sigwait(&stop_signals, &again);
-    _exit(130);
-  }).detach();
   server.Stop();
+}
+
+// An empty value is a variable that was not set, hardly what was meant.
+CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](const std::string& value) {
+        return value.empty() ? std::string("the value is empty") : std::string();
+      },
+      "");
 }
 
 }  // namespace
@@ -211,10 +227,13 @@ void AddServeCommand(CLI::App& app) {
   serve.add_option("--port", options->port, "Port to listen on; 0 takes any free one")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
-  serve.add_option("--served-model-name", options->served_names,
-                   "Names that requests may use; the first is what answers say [the directory's]");
+  serve
+      .add_option("--served-model-name", options->served_names,
+                  "Names that requests may use; the first is what answers say [the directory's]")
+      ->check(NotEmpty());
   serve.add_option("--api-key", options->api_key, "Key that clients must send as a bearer token")
-      ->envname("DIVISI_API_KEY");
+      ->envname("DIVISI_API_KEY")
+      ->check(NotEmpty());
   serve.add_option("--chat-template", options->chat_template,
                    "Jinja file to use instead of the checkpoint's template");
   serve

@@ -40,7 +40,12 @@ std::string TextLine(const std::string& time, LogLevel level, std::string_view e
   for (const auto& [key, value] : fields) {
     const bool bare = value.is_string() && !value.as_string().empty() &&
                       value.as_string().find_first_of(" \"=\n\r\t") == std::string::npos;
-    line += Format(" {}={}", key, bare ? value.as_string() : value.Dump());
+    // People read text: six digits of a duration are enough for them. JSON keeps them all.
+    const bool rounded = value.is_number() && !value.is_int();
+    line += Format(" {}={}", key,
+                   bare      ? value.as_string()
+                   : rounded ? Format("{:.6g}", value.as_double())
+                             : value.Dump());
   }
   return line;
 }
