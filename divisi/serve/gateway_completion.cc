@@ -8,6 +8,14 @@
 
 namespace divisi {
 
+namespace {
+
+ApiError ServerStops() {
+  return FromError({Code::kUnavailable, "the server is stopping; try again"});
+}
+
+}  // namespace
+
 uint64_t ChoiceSeed(uint64_t seed, uint64_t index) {
   if (index == 0) return seed;
   const auto words = Philox4x32({static_cast<uint32_t>(index), 0, 0, 0},
@@ -44,6 +52,9 @@ void Completion::Start(const CompletionContext& context, CompletionLabel label,
   }
   exchange->OnClosed([weak = self->weak_from_this()] {
     if (auto alive = weak.lock()) alive->Abandon();
+  });
+  exchange->OnEnding([weak = self->weak_from_this()] {
+    if (auto alive = weak.lock()) alive->EndEarly();
   });
   if (!self->request_.generation.stream) return;
   HttpResponse head{.status = 200, .headers = self->label_.headers};
@@ -118,7 +129,7 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
         {.status = 500, .type = "internal_error", .message = "the engine failed; try again"});
   }
   if (event.finish == FinishReason::kCancelled) {
-    return Fail(FromError({Code::kUnavailable, "the server is stopping; try again"}));
+    return Fail(ServerStops());
   }
   for (size_t i = 0; i < event.tokens.size(); ++i) {
     const bool last = event.finish == FinishReason::kStop && i + 1 == event.tokens.size();
@@ -288,6 +299,10 @@ void Completion::Fail(ApiError error) {
     exchange_->Respond(std::move(response));
   }
   Close(error.status);
+}
+
+void Completion::EndEarly() {
+  if (exchange_ != nullptr) Fail(ServerStops());
 }
 
 void Completion::Abandon() {

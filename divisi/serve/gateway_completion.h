@@ -3,12 +3,8 @@
 //
 // Life: Start submits and registers with the exchange; engine events land in a mailbox and wake the
 // exchange's strand once; the strand empties the mailbox into one write. It ends once, in one of
-// these ways: all choices finished, an error, or the client went away; what still runs is
-// cancelled.
-//
-// Logprobs have an entry for each token that usage counts, the end token too though it has no text
-// (as vLLM; the end's logprob matters to who trains on them), except those that a stop string cuts
-// off: they were computed, but the client sees nothing of them.
+// these ways: all choices finished, an error, the server's end, or the client went away; what still
+// runs is cancelled.
 #pragma once
 
 #include <memory>
@@ -94,7 +90,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   void EndIfFinished();
   void Fail(ApiError error);
-  void Abandon();
+  void EndEarly();  // The server stops.
+  void Abandon();   // The client left.
   // Cancels what runs, lets go of the exchange, writes metrics and the log line.
   void Close(int status);
   void LogEnd(int status, Seconds now);

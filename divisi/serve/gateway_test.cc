@@ -283,6 +283,23 @@ TEST_F(GatewayTest, AnEngineErrorEndsAStreamWithOneErrorEvent) {
   EXPECT_FALSE(backend_.IsRunning(0));
 }
 
+TEST_F(GatewayTest, TheServersEndIsSaid) {
+  auto plain = Complete(R"({"prompt":"x","n":2})");
+  auto stream = Complete(R"({"prompt":"x","stream":true})");
+  backend_.SendIds(2, {5});
+  stream->RunPosted();
+  plain->EndNow();
+  ASSERT_TRUE(plain->response());
+  EXPECT_EQ(plain->response()->status, 503);
+  EXPECT_THAT(plain->response()->headers,
+              testing::Contains(std::pair<std::string, std::string>("Retry-After", "1")));
+  stream->EndNow();
+  EXPECT_TRUE(stream->ended());
+  const auto events = Events(stream->stream());
+  EXPECT_EQ(*events.back().Find("error")->Find("type"), Json("service_unavailable"));
+  EXPECT_THAT(backend_.cancelled(), ElementsAre(0, 1, 2));
+}
+
 TEST_F(GatewayTest, RefusesPromptsBeyondTheContext) {
   std::string ids = "1";
   for (int i = 1; i < 64; ++i) ids += ",1";

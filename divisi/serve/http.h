@@ -67,6 +67,9 @@ class HttpExchange {
   // `closed` runs once, later, if the client goes away before the exchange ends (also when it went
   // before this call). Nothing is sent after; answers to a client that went are ignored.
   virtual void OnClosed(std::function<void()> closed) = 0;
+  // `ending` runs once, later, if the server stops and will wait no longer (also when that was
+  // before this call): what is answered within a moment still goes out.
+  virtual void OnEnding(std::function<void()> ending) = 0;
 };
 
 class HttpHandler {

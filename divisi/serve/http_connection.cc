@@ -87,6 +87,13 @@ void HttpConnection::Drain() {
   });
 }
 
+void HttpConnection::End() {
+  Post([self = shared_from_this()] {
+    self->ending_ = true;
+    if (auto ending = std::exchange(self->on_ending_, nullptr)) ending();
+  });
+}
+
 void HttpConnection::Abort() {
   Post([self = shared_from_this()] { self->Close(); });
 }
@@ -101,6 +108,12 @@ void HttpConnection::OnClosed(std::function<void()> closed) {
   } else if (phase_ == Phase::kClosed) {
     asio::post(socket_.get_executor(), std::move(closed));
   }
+}
+
+void HttpConnection::OnEnding(std::function<void()> ending) {
+  if (phase_ != Phase::kAnswering) return;
+  if (ending_) return Post(std::move(ending));
+  on_ending_ = std::move(ending);
 }
 
 // ---- Input
@@ -270,6 +283,7 @@ void HttpConnection::EndExchange() {
   streaming_ = false;
   head_only_ = false;
   closed_ = nullptr;
+  on_ending_ = nullptr;
   if (keep_alive_ && !draining_) {
     phase_ = Phase::kReading;
     SetDeadline(read_deadline_, options_.idle_timeout);
@@ -294,6 +308,7 @@ void HttpConnection::Close() {
     self->ended_(self.get());
   });
   closed_ = nullptr;
+  on_ending_ = nullptr;
   deaf_ = true;
 }
 

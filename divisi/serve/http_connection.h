@@ -34,8 +34,10 @@ class HttpConnection final : public HttpExchange,
   void Begin();
   // Answers with `response` whatever comes, and closes: for a server that is full.
   void Refuse(HttpResponse response);
-  // From any thread. Drain: close once the exchange now running, if any, has ended. Abort: now.
+  // From any thread. Drain: close once the exchange now running, if any, has ended. End: whoever
+  // answers is asked to do so at once. Abort: close now.
   void Drain();
+  void End();
   void Abort();
 
   void Post(std::function<void()> work) override;
@@ -45,6 +47,7 @@ class HttpConnection final : public HttpExchange,
   void Write(std::string_view bytes) override;
   void EndStream() override;
   void OnClosed(std::function<void()> closed) override;
+  void OnEnding(std::function<void()> ending) override;
 
  private:
   enum class Phase {
@@ -83,10 +86,12 @@ class HttpConnection final : public HttpExchange,
   Phase phase_ = Phase::kReading;
   bool keep_alive_ = true;
   bool draining_ = false;
+  bool ending_ = false;
   bool http_1_0_ = false;
   bool head_only_ = false;      // HEAD: no body goes out.
   bool streaming_ = false;
   std::function<void()> closed_;
+  std::function<void()> on_ending_;
   std::atomic<bool> deaf_{false};  // Closed: work that others post is dropped.
 
   HttpParser parser_;

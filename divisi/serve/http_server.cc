@@ -23,6 +23,8 @@ using asio::ip::tcp;
 constexpr int kMaxRefusing = 64;
 // After accept fails (no file descriptors left, say): until one may have come free.
 constexpr std::chrono::milliseconds kAcceptRetry{50};
+// Past the drain: for an answer's last bytes to go out, and for the client to close.
+constexpr std::chrono::seconds kEndWait{1};
 // Closing needs only that each strand runs once; far more than that.
 constexpr std::chrono::seconds kAbortWait{10};
 
@@ -146,6 +148,8 @@ void HttpServer::State::Stop(Seconds drain) {
   const auto none_left = [this] { return connections.empty(); };
   for (const auto& [raw, connection] : connections) connection->Drain();
   ended.wait_for(lock, std::chrono::duration<double>(drain.value), none_left);
+  for (const auto& [raw, connection] : connections) connection->End();
+  ended.wait_for(lock, kEndWait, none_left);
   for (const auto& [raw, connection] : connections) connection->Abort();
   ended.wait_for(lock, kAbortWait, none_left);
   work.reset();

@@ -50,8 +50,9 @@ class HttpServer {
   int port() const;         // The one listened on.
   int connections() const;  // Open now.
 
-  // Accepts no more, closes idle connections, lets running exchanges end for at most `drain`, then
-  // cuts them off (their closed callbacks run) and joins the threads. Idempotent.
+  // Accepts no more, closes idle connections, lets running exchanges end for at most `drain`; asks
+  // those left to end at once (their ending callbacks run), and after a second cuts them off (their
+  // closed callbacks run) and joins the threads. Idempotent.
   void Stop(Seconds drain);
 
  private:

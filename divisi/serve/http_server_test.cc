@@ -384,15 +384,49 @@ TEST_F(HttpServerTest, StopLetsStreamsEnd) {
   EXPECT_FALSE(HttpTestClient(server_->port()).connected());
 }
 
-TEST_F(HttpServerTest, StopCutsWhatDoesNotEnd) {
+TEST_F(HttpServerTest, StopEndsWhatDoesNotEnd) {
   Start();
   step_microseconds_ = 1000;
   auto stream = Client();
   stream.Send(Endless());
+  auto plain = Client();
+  plain.Send(Completion("\"max_tokens\":16000,\"ignore_eos\":true"));
   ASSERT_TRUE(stream.ReadThrough("data: "));
+  while (engine_.stats().scheduler.running < 2) std::this_thread::yield();
   server_->Stop(Seconds(0.05));
   EXPECT_EQ(server_->connections(), 0);
   EXPECT_TRUE(EngineIsIdle());
+  const auto answer = plain.Read();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_THAT(answer->head, HasSubstr("Retry-After: "));
+  EXPECT_TRUE(plain.IsClosedByServer());
+  const auto last = stream.ReadThrough("\r\n0\r\n\r\n");
+  ASSERT_TRUE(last) << "the stream was cut";
+  EXPECT_THAT(*last, HasSubstr("data: {\"error\":"));
+  EXPECT_THAT(*last, HasSubstr("the server is stopping"));
+}
+
+// Whoever cannot answer, or would not, does not hold up the end.
+TEST(HttpServer, StopCutsWhatDoesNotAnswer) {
+  struct Keeper final : HttpHandler {
+    void Handle(HttpRequest, std::shared_ptr<HttpExchange> exchange) override {
+      exchange->OnClosed([this] { closed = true; });
+      kept = std::move(exchange);
+      held = true;
+    }
+    std::shared_ptr<HttpExchange> kept;
+    std::atomic<bool> held{false};
+    std::atomic<bool> closed{false};
+  } keeper;
+  auto server = HttpServer::Start({}, keeper);
+  ASSERT_TRUE(server);
+  HttpTestClient client(server->port());
+  client.Send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+  while (!keeper.held) std::this_thread::yield();
+  server->Stop(Seconds(0));
+  EXPECT_TRUE(keeper.closed);
+  EXPECT_TRUE(client.IsClosedByServer());
 }
 
 TEST_F(HttpServerTest, LargePromptsAreTokenisedAside) {

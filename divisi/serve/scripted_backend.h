@@ -118,6 +118,7 @@ class RecordingExchange final : public HttpExchange {
     ended_ = true;
   }
   void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
+  void OnEnding(std::function<void()> ending) override { ending_ = std::move(ending); }
 
   // Runs what was posted, and what that posts.
   void RunPosted() {
@@ -133,6 +134,11 @@ class RecordingExchange final : public HttpExchange {
     if (closed_) std::exchange(closed_, nullptr)();
   }
 
+  // The server stops, and has waited.
+  void EndNow() {
+    if (ending_) std::exchange(ending_, nullptr)();
+  }
+
   bool ended() const { return ended_; }
   const std::optional<HttpResponse>& response() const { return response_; }
   const std::optional<HttpResponse>& head() const { return head_; }
@@ -141,6 +147,7 @@ class RecordingExchange final : public HttpExchange {
  private:
   std::vector<std::function<void()>> posted_;
   std::function<void()> closed_;
+  std::function<void()> ending_;
   std::optional<HttpResponse> response_;
   std::optional<HttpResponse> head_;
   std::string stream_;
