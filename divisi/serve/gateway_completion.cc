@@ -87,7 +87,9 @@ Result<void> Completion::SubmitAll() {
         });
     if (!id) return id.error();
     choices_[i].id = *id;
-    context_.metrics->OnPrompt(static_cast<int64_t>(request_.prompts[choices_[i].prompt].size()));
+  }
+  for (const Choice& choice : choices_) {
+    context_.metrics->OnPrompt(static_cast<int64_t>(request_.prompts[choice.prompt].size()));
   }
   return {};
 }
@@ -284,8 +286,7 @@ void Completion::EndIfFinished() {
 
 // Before the stream has begun, an error is a response of its own; after, the stream's last event.
 void Completion::Fail(ApiError error) {
-  const bool submitted = choices_.back().id.has_value();
-  if (request_.generation.stream && submitted) {
+  if (request_.generation.stream && WasAdmitted()) {
     ChunkWriter::AppendError(error, out_);
     exchange_->Write(out_);
     exchange_->EndStream();
@@ -325,6 +326,7 @@ void Completion::Close(int status) {
       choice.finish = status >= 500 ? FinishReason::kError : FinishReason::kCancelled;
       choice.timeline.finished = now;
     }
+    if (!WasAdmitted()) continue;  // One refusal, whatever the queue had room for: no request ran.
     Timeline timeline = choice.timeline;
     timeline.arrived = label_.arrived;
     context_.metrics->OnFinished(

@@ -85,6 +85,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
                    const std::vector<TextOutput::Token>& tokens, bool last);
   bool IsTerminator(TokenId id) const;
   bool WantsTokens() const { return request_.generation.sampling.top_logprobs >= 0; }
+  // Whether the backend took every choice.
+  bool WasAdmitted() const { return choices_.back().id.has_value(); }
   int IndexOf(const Choice& choice) const { return static_cast<int>(&choice - choices_.data()); }
   Usage CurrentUsage() const;
 

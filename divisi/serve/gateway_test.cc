@@ -268,6 +268,11 @@ TEST_F(GatewayTest, AFullQueueIs429AndLeavesNothingBehind) {
   EXPECT_THAT(exchange->response()->headers,
               testing::Contains(std::pair<std::string, std::string>("Retry-After", "1")));
   EXPECT_THAT(backend_.cancelled(), ElementsAre(0, 1));
+  // No request ran, so none ended.
+  const std::string metrics = Call("GET", "/metrics", "")->response()->body;
+  EXPECT_THAT(metrics, HasSubstr("finished_reason=\"abort\"} 0\n"));
+  EXPECT_THAT(metrics, HasSubstr("divisi:prompt_tokens_total{model_name=\"tiny\"} 0\n"));
+  EXPECT_THAT(metrics, HasSubstr("divisi:e2e_request_latency_seconds_count{model_name=\"tiny\"} 0"));
 }
 
 TEST_F(GatewayTest, AnEngineErrorEndsAStreamWithOneErrorEvent) {
