@@ -13,6 +13,7 @@ namespace {
 // Parsing and tokenising run at about 10 MB/s in the worst case: 3 ms, a fraction of a step.
 constexpr size_t kMaxInlineBodyBytes = 32 << 10;
 constexpr size_t kMaxRequestIdBytes = 128;
+constexpr Seconds kRefusalLogInterval{1};
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 // A client's X-Request-Id goes into headers and logs: only what is harmless there.
@@ -286,13 +287,37 @@ void Gateway::Answer(const Call& call, HttpResponse response) {
   if (Loaded* loaded = ready_.load(std::memory_order_acquire)) {
     loaded->metrics.OnHttpResponse(response.status);
   }
-  logger_.Log(LogLevel::kDebug, "http", {{"request", call.request_id},
-                                         {"method", call.request.method},
-                                         {"path", std::string(call.request.Path())},
-                                         {"status", response.status},
-                                         {"client", call.request.peer}});
+  // What fails is told of as what is served; probes that succeed would drown both.
+  const LogLevel level = response.status >= 400 ? LogLevel::kInfo : LogLevel::kDebug;
+  logger_.Log(level, "http",
+              {{"request", call.request_id},
+               {"method", call.request.method},
+               {"path", std::string(call.request.Path())},
+               {"status", response.status},
+               {"client", call.request.peer}});
   for (auto& header : CommonHeaders(call)) response.headers.push_back(std::move(header));
   call.exchange->Respond(std::move(response));
+}
+
+void Gateway::OnRefusal(const HttpRefusal& refusal) {
+  Loaded* loaded = ready_.load(std::memory_order_acquire);
+  if (loaded != nullptr && refusal.status > 0) loaded->metrics.OnHttpResponse(refusal.status);
+  int64_t unlogged = 0;
+  {
+    std::lock_guard lock(refusals_mutex_);
+    const Seconds now = clock_.Now();
+    if (refusal_logged_ && now - *refusal_logged_ < kRefusalLogInterval) {
+      ++refusals_unlogged_;
+      return;
+    }
+    refusal_logged_ = now;
+    unlogged = std::exchange(refusals_unlogged_, 0);
+  }
+  logger_.Log(LogLevel::kWarning, "refused",
+              {{"status", refusal.status > 0 ? Json(refusal.status) : Json()},
+               {"reason", refusal.reason},
+               {"client", refusal.peer.empty() ? Json() : Json(refusal.peer)},
+               {"others_since_the_last_line", unlogged}});
 }
 
 void Gateway::AnswerError(const Call& call, const ApiError& error) {

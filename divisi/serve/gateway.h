@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,8 @@ class Gateway final : public HttpHandler {
   void Drain() { draining_ = true; }
 
   void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) override;
+  // Counts it, and logs a line, but at most one a second: it may be a flood.
+  void OnRefusal(const HttpRefusal& refusal) override;
 
  private:
   struct Call;
@@ -97,6 +100,9 @@ class Gateway final : public HttpHandler {
   const uint64_t random_key_;              // From the system, once.
   std::atomic<uint64_t> draws_{0};
   std::atomic<bool> draining_{false};
+  std::mutex refusals_mutex_;
+  std::optional<Seconds> refusal_logged_;  // Guarded by refusals_mutex_, as the next.
+  int64_t refusals_unlogged_ = 0;          // Since then.
   std::unique_ptr<Loaded> loaded_;         // Written once, before ready_.
   std::atomic<Loaded*> ready_{nullptr};
   GatewayWorker worker_;                   // Last: its tasks use the rest.

@@ -272,7 +272,8 @@ TEST_F(GatewayTest, AFullQueueIs429AndLeavesNothingBehind) {
   const std::string metrics = Call("GET", "/metrics", "")->response()->body;
   EXPECT_THAT(metrics, HasSubstr("finished_reason=\"abort\"} 0\n"));
   EXPECT_THAT(metrics, HasSubstr("divisi:prompt_tokens_total{model_name=\"tiny\"} 0\n"));
-  EXPECT_THAT(metrics, HasSubstr("divisi:e2e_request_latency_seconds_count{model_name=\"tiny\"} 0"));
+  EXPECT_THAT(metrics,
+              HasSubstr("divisi:e2e_request_latency_seconds_count{model_name=\"tiny\"} 0"));
 }
 
 TEST_F(GatewayTest, AnEngineErrorEndsAStreamWithOneErrorEvent) {
@@ -392,6 +393,37 @@ TEST_F(GatewayTest, RefusesWhileLoadingAndWhileDraining) {
   EXPECT_EQ(exchange->response()->status, 503);
   EXPECT_THAT(exchange->response()->headers,
               testing::Contains(std::pair<std::string, std::string>("Retry-After", "1")));
+}
+
+TEST_F(GatewayTest, RefusalsAreCountedAndLoggedOnceASecond) {
+  Logger logger({.least = LogLevel::kInfo});
+  Gateway gateway({.model_names = {"tiny"}}, clock_, logger);
+  gateway.SetModel(Model());
+  testing::internal::CaptureStderr();
+  const auto logged = [] {
+    std::string text = testing::internal::GetCapturedStderr();
+    testing::internal::CaptureStderr();
+    return text;
+  };
+  gateway.OnRefusal({503, "too many connections", "10.0.0.1:5"});
+  EXPECT_THAT(logged(),
+              AllOf(HasSubstr("503"), HasSubstr("too many connections"), HasSubstr("10.0.0.1:5")));
+  gateway.OnRefusal({503, "too many connections", "10.0.0.1:6"});
+  clock_.Advance(Seconds(0.9));
+  gateway.OnRefusal({.reason = "no descriptors"});
+  EXPECT_EQ(logged(), "");
+  clock_.Advance(Seconds(0.2));
+  gateway.OnRefusal({.reason = "no descriptors"});
+  EXPECT_THAT(logged(),
+              AllOf(HasSubstr("no descriptors"), HasSubstr("others_since_the_last_line=2")));
+  auto exchange = std::make_shared<RecordingExchange>();
+  gateway.Handle({.method = "GET", .target = "/metrics"}, exchange);
+  EXPECT_THAT(exchange->response()->body, HasSubstr("status=\"5xx\"} 2\n"));
+  EXPECT_EQ(logged(), "") << "a probe's success is no news";
+  gateway.Handle({.method = "POST", .target = "/v1/completions", .body = "{", .peer = "me"},
+                 std::make_shared<RecordingExchange>());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("/v1/completions"), HasSubstr("400"), HasSubstr("me")));
 }
 
 TEST_F(GatewayTest, TokenizesAndBack) {

@@ -72,9 +72,18 @@ class HttpExchange {
   virtual void OnEnding(std::function<void()> ending) = 0;
 };
 
+// What the server turned away by itself, so that no request of it was handled.
+struct HttpRefusal {
+  int status = 0;  // What it was answered; 0: nothing, it was closed or not even accepted.
+  std::string reason;
+  std::string peer;  // Empty: unknown.
+};
+
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
+  // For the record. From any thread; must not wait.
+  virtual void OnRefusal(const HttpRefusal&) {}
   // Answers through `exchange`, now or later; it is kept alive by whoever still has to answer.
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange) = 0;
 };

@@ -69,11 +69,10 @@ void HttpConnection::Begin() {
   });
 }
 
-void HttpConnection::Refuse(HttpResponse response) {
-  Post([self = shared_from_this(), response = std::move(response)]() mutable {
-    self->phase_ = Phase::kAnswering;
-    self->keep_alive_ = false;
-    self->Respond(std::move(response));
+void HttpConnection::Refuse(std::string reason, HttpResponse response) {
+  Post([self = shared_from_this(), reason = std::move(reason),
+        response = std::move(response)]() mutable {
+    self->TurnAway(std::move(reason), std::move(response));
     self->Read();
   });
 }
@@ -164,10 +163,11 @@ bool HttpConnection::ParseMore() {
   const bool endless_frame = parser_.state() == HttpParser::State::kBody &&
                              input_.size() > options_.parser.max_head_bytes;
   if (parser_.state() == HttpParser::State::kFailed || endless_frame) {
-    phase_ = Phase::kAnswering;
-    keep_alive_ = false;
-    Respond(endless_frame ? ErrorResponse(400, "a chunk's frame in the request's body is too long")
-                          : parser_.error_response());
+    HttpResponse response =
+        endless_frame ? ErrorResponse(400, "a chunk's frame in the request's body is too long")
+                      : parser_.error_response();
+    const char* reason = HttpReason(response.status);
+    TurnAway(reason, std::move(response));
     return false;
   }
   if (parser_.state() == HttpParser::State::kDone) {
@@ -193,6 +193,13 @@ void HttpConnection::Dispatch() {
   phase_ = Phase::kAnswering;
   read_deadline_ = kNever;  // The answer takes what time the handler gives it.
   handler_.Handle(std::move(taken.request), shared_from_this());
+}
+
+void HttpConnection::TurnAway(std::string reason, HttpResponse response) {
+  phase_ = Phase::kAnswering;
+  keep_alive_ = false;
+  handler_.OnRefusal({response.status, std::move(reason), peer_});
+  Respond(std::move(response));
 }
 
 // ---- Output
@@ -338,9 +345,7 @@ void HttpConnection::OnTimer() {
   }
   const bool request_begun = !input_.empty() || parser_.state() == HttpParser::State::kBody;
   if (phase_ != Phase::kReading || write_deadline_ <= now || !request_begun) return Close();
-  phase_ = Phase::kAnswering;
-  keep_alive_ = false;
-  Respond(ErrorResponse(408, "the request did not arrive in time"));
+  TurnAway(HttpReason(408), ErrorResponse(408, "the request did not arrive in time"));
 }
 
 }  // namespace divisi

@@ -33,7 +33,7 @@ class HttpConnection final : public HttpExchange,
 
   void Begin();
   // Answers with `response` whatever comes, and closes: for a server that is full.
-  void Refuse(HttpResponse response);
+  void Refuse(std::string reason, HttpResponse response);
   // From any thread. Drain: close once the exchange now running, if any, has ended. End: whoever
   // answers is asked to do so at once. Abort: close now.
   void Drain();
@@ -63,6 +63,8 @@ class HttpConnection final : public HttpExchange,
   void Advance();  // Parses and dispatches what is in `input_`.
   bool ParseMore();
   void Dispatch();
+  // The server's own answer to what it does not let through to the handler; the last one.
+  void TurnAway(std::string reason, HttpResponse response);
   void SendHead(const HttpResponse& response, std::string_view framing);
   void Flush();
   void OnWritten(const boost::system::error_code& error, size_t count);

@@ -28,6 +28,8 @@ constexpr std::chrono::seconds kEndWait{1};
 // Closing needs only that each strand runs once; far more than that.
 constexpr std::chrono::seconds kAbortWait{10};
 
+constexpr const char* kTooMany = "too many connections";
+
 HttpResponse FullResponse() {
   return {.status = 503,
           .headers = {{"Content-Type", "application/json"}, {"Retry-After", "1"}},
@@ -106,6 +108,7 @@ void HttpServer::State::Accept() {
       Take(std::move(socket));
       return Accept();
     }
+    handler.OnRefusal({.reason = "cannot accept a connection: " + error.message()});
     accept_timer.expires_after(kAcceptRetry);
     accept_timer.async_wait([this](const auto& timer_error) {
       if (!timer_error && acceptor.is_open()) Accept();
@@ -124,13 +127,17 @@ void HttpServer::State::Take(HttpConnection::Socket socket) {
   {
     std::lock_guard lock(mutex);
     before = connections.size();
-    if (stopping || before >= static_cast<size_t>(options.max_connections + kMaxRefusing)) return;
-    connection = std::make_shared<HttpConnection>(io, std::move(socket), options, bodies, handler,
-                                                  forget);
-    connections.emplace(connection.get(), connection);
+    if (stopping) return;
+    if (before < static_cast<size_t>(options.max_connections + kMaxRefusing)) {
+      connection =
+          std::make_shared<HttpConnection>(io, std::move(socket), options, bodies, handler, forget);
+      connections.emplace(connection.get(), connection);
+    }
   }
-  if (before >= static_cast<size_t>(options.max_connections)) {
-    connection->Refuse(FullResponse());
+  if (connection == nullptr) {
+    handler.OnRefusal({.reason = kTooMany});
+  } else if (before >= static_cast<size_t>(options.max_connections)) {
+    connection->Refuse(kTooMany, FullResponse());
   } else {
     connection->Begin();
   }

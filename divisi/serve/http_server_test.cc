@@ -407,28 +407,6 @@ TEST_F(HttpServerTest, StopEndsWhatDoesNotEnd) {
   EXPECT_THAT(*last, HasSubstr("the server is stopping"));
 }
 
-// Whoever cannot answer, or would not, does not hold up the end.
-TEST(HttpServer, StopCutsWhatDoesNotAnswer) {
-  struct Keeper final : HttpHandler {
-    void Handle(HttpRequest, std::shared_ptr<HttpExchange> exchange) override {
-      exchange->OnClosed([this] { closed = true; });
-      kept = std::move(exchange);
-      held = true;
-    }
-    std::shared_ptr<HttpExchange> kept;
-    std::atomic<bool> held{false};
-    std::atomic<bool> closed{false};
-  } keeper;
-  auto server = HttpServer::Start({}, keeper);
-  ASSERT_TRUE(server);
-  HttpTestClient client(server->port());
-  client.Send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-  while (!keeper.held) std::this_thread::yield();
-  server->Stop(Seconds(0));
-  EXPECT_TRUE(keeper.closed);
-  EXPECT_TRUE(client.IsClosedByServer());
-}
-
 TEST_F(HttpServerTest, LargePromptsAreTokenisedAside) {
   Start();
   std::string text;
@@ -477,22 +455,6 @@ TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
   EXPECT_EQ(last.Read()->status, 200);
   EXPECT_EQ(renders, 2);
   server->Stop(Seconds(0));
-}
-
-static_assert(!std::is_move_assignable_v<HttpServer>, "it would drop a server that runs");
-
-TEST(HttpServer, SaysWhyItCannotListen) {
-  struct Silent final : HttpHandler {
-    void Handle(HttpRequest, std::shared_ptr<HttpExchange>) override {}
-  } silent;
-  auto first = HttpServer::Start({}, silent);
-  ASSERT_TRUE(first);
-  auto second = HttpServer::Start({.port = first->port()}, silent);
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, Code::kUnavailable);
-  auto third = HttpServer::Start({.host = "999.1.1.1"}, silent);
-  ASSERT_FALSE(third);
-  EXPECT_EQ(third.error().code, Code::kInvalidArgument);
 }
 
 }  // namespace
