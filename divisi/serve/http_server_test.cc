@@ -225,8 +225,8 @@ TEST_F(HttpServerTest, BodiesTogetherAreBounded) {
     return HttpTestClient::Post("/v1/completions", body);
   };
   // Until the server has read what others sent or did: at once, but for a busy machine.
-  const auto becomes = [&](int status) {
-    for (int i = 0; i < 1000; ++i) {
+  const auto becomes = [&](int status, int tries = 1000) {
+    for (int i = 0; i < tries; ++i) {
       auto client = Client();
       client.Send(ask(60'000));
       const auto response = client.Read();
@@ -250,10 +250,16 @@ TEST_F(HttpServerTest, BodiesTogetherAreBounded) {
   slow.Send(ask(60'000).substr(60'000));
   EXPECT_EQ(slow.Read()->status, 200);
   EXPECT_TRUE(becomes(200));
-  auto leaving = Client();
-  leaving.Send(ask(60'000).substr(0, 60'000));
-  EXPECT_TRUE(becomes(503));
-  leaving.Close();
+  std::optional<HttpTestClient> leaving;
+  bool counted = false;
+  for (int i = 0; i < 100 && !counted; ++i) {
+    // The last body may be counted still when its answer is read: then this one is refused.
+    leaving.emplace(Client());
+    leaving->Send(ask(60'000).substr(0, 60'000));
+    counted = becomes(503, 50);
+  }
+  EXPECT_TRUE(counted);
+  leaving->Close();
   EXPECT_TRUE(becomes(200));
 }
 
