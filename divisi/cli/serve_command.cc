@@ -77,6 +77,13 @@ void WarnOfUnusedTensors(const Checkpoint& checkpoint, Logger& logger) {
               {"remedy", "check that config.json belongs to these weights"}});
 }
 
+// The flag that holds the context below the model's own; empty: none does.
+const char* LimitingFlag(const ServeOptions& options, const KvBudget& budget,
+                         const ModelSpec& spec) {
+  if (budget.max_model_len >= spec.max_positions) return "";
+  return options.max_model_len > 0 ? "--max-model-len" : "--kv-memory";
+}
+
 // The parts of a server, built up in Start and torn down in the reverse order.
 class Server {
  public:
@@ -187,7 +194,8 @@ Result<void> Server::LoadModel() {
                      .defaults = ParseGenerationDefaults(text_->generation_config),
                      .eos_token_ids = text_->eos_token_ids,
                      .vocab_size = executor_->spec().vocab,
-                     .max_model_len = budget.max_model_len});
+                     .max_model_len = budget.max_model_len,
+                     .limited_by = LimitingFlag(options_, budget, spec)});
   return {};
 }
 

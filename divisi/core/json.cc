@@ -42,6 +42,38 @@ Json FromElement(const simdjson::dom::element& element) {
   return {};
 }
 
+// Whether `number` is an integer that 64 bits do not hold.
+bool IsLongInteger(std::string_view number) {
+  const char* const end = number.data() + number.size();
+  int64_t negative = 0;
+  uint64_t positive = 0;
+  const auto [stop, status] = number.front() == '-' ? std::from_chars(number.data(), end, negative)
+                                                    : std::from_chars(number.data(), end, positive);
+  return stop == end && status == std::errc::result_out_of_range;
+}
+
+// `text` with ".0" behind each long integer that is not inside a string.
+std::string WithLongIntegersAsDoubles(std::string_view text) {
+  constexpr std::string_view kOfNumbers = "0123456789+-.eE";
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size();) {
+    size_t count = 1;
+    if (in_string && text[i] == '\\') {
+      count = 2;  // What is escaped does not end the string.
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && kOfNumbers.find(text[i]) != std::string_view::npos) {
+      count = std::min(text.find_first_not_of(kOfNumbers, i), text.size()) - i;
+    }
+    const std::string_view part = text.substr(i, count);
+    out += part;
+    if (!in_string && IsLongInteger(part)) out += ".0";
+    i += count;
+  }
+  return out;
+}
+
 // Length of the well-formed UTF-8 sequence at text[i], or 0.
 size_t SequenceLength(std::string_view text, size_t i) {
   const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
@@ -170,7 +202,13 @@ Result<Json> Json::Parse(std::string_view text) {
   }
   simdjson::dom::element root;
   // simdjson pads by copying, since the text may end at the end of its memory.
-  const auto status = parser.parse(text.data(), text.size()).get(root);
+  auto status = parser.parse(text.data(), text.size()).get(root);
+  std::string rewritten;
+  if (status == simdjson::NUMBER_ERROR) {
+    // simdjson has no integers beyond 64 bits; JSON has (RFC 8259, section 6).
+    rewritten = WithLongIntegersAsDoubles(text);
+    status = parser.parse(rewritten).get(root);
+  }
   if (status != simdjson::SUCCESS) {
     return Error{Code::kInvalidArgument,
                  Format("not valid JSON: {}", simdjson::error_message(status))};

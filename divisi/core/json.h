@@ -35,7 +35,8 @@ class Json {
   static Json MakeArray() { return Json(Array{}); }
 
   // Errors: kInvalidArgument, with what is wrong, for text that is not one JSON value, nests deeper
-  // than kMaxDepth, or is not UTF-8. A repeated key keeps every member; Find gives the last.
+  // than kMaxDepth, or is not UTF-8. An integer beyond int64_t is a double. A repeated key keeps
+  // every member; Find gives the last.
   static Result<Json> Parse(std::string_view text);
   static constexpr int kMaxDepth = 128;
 

@@ -43,6 +43,19 @@ TEST(JsonTest, LastOfRepeatedKeysWins) {
 TEST(JsonTest, BeyondInt64BecomesDouble) {
   EXPECT_FALSE(Json::Parse("18446744073709551615")->is_int());
   EXPECT_TRUE(Json::Parse("9223372036854775807")->is_int());
+  const Json value = Json::Parse(R"([18446744073709551616,-9223372036854775809,
+      9223372036854775807,-9223372036854775808,"18446744073709551616\\\" 99999999999999999999",
+      99999999999999999999e1,1.5])")
+                         .value();
+  EXPECT_EQ(value,
+            Json(Json::Array{
+                18446744073709551616.0, -9223372036854775809.0, std::numeric_limits<int64_t>::max(),
+                std::numeric_limits<int64_t>::min(),
+                R"(18446744073709551616\" 99999999999999999999)", 999999999999999999990.0, 1.5}));
+  for (const char* bad : {"018446744073709551616", "18446744073709551616-",
+                          "[18446744073709551616,]", "18446744073709551616 01"}) {
+    EXPECT_FALSE(Json::Parse(bad).ok()) << bad;
+  }
 }
 
 }  // namespace

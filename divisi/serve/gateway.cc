@@ -124,8 +124,8 @@ void Gateway::AnswerMethod(Call& call, const std::string& allowed) {
   }
   response.status = 405;
   response.headers.emplace_back("Content-Type", "application/json");
-  response.body = ErrorBody({.message = Format("{} is not for {}; use {}", call.request.Path(),
-                                               call.request.method, allowed),
+  response.body = ErrorBody({.message = Format("{} is not a method of {}; use {}",
+                                               call.request.method, call.request.Path(), allowed),
                              .code = "method_not_allowed"});
   Answer(call, std::move(response));
 }

@@ -42,20 +42,32 @@ std::optional<ApiError> CheckIds(std::string_view field, const std::vector<Token
                              field, *bad, vocab_size - 1));
 }
 
-ApiError TooLong(std::string param, int64_t prompt_tokens, int64_t max_tokens, int64_t limit) {
-  ApiError error = InvalidField(
-      std::move(param),
-      Format(
-          "This model's maximum context length is {} tokens. However, you requested {} tokens ({} "
-          "in the prompt, {} in the completion). Please reduce the length of the prompt or "
-          "completion.",
-          limit, prompt_tokens + max_tokens, prompt_tokens, max_tokens));
+// max_tokens: as asked for, if it was. The first sentence is OpenAI's: clients look for it.
+ApiError TooLong(std::string param, int64_t prompt_tokens, std::optional<int64_t> max_tokens,
+                 const GatewayModel& model) {
+  std::string text =
+      Format("This model's maximum context length is {} tokens. ", model.max_model_len);
+  if (max_tokens.value_or(0) > 0) {
+    text += Format(
+        "However, you requested {} tokens ({} in the prompt, {} in the completion). "
+        "Please reduce the length of the prompt or completion.",
+        prompt_tokens + *max_tokens, prompt_tokens, *max_tokens);
+  } else {
+    text += Format(
+        "However, the prompt has {} tokens, which leaves no room for one more. Please "
+        "reduce its length.",
+        prompt_tokens);
+  }
+  if (!model.limited_by.empty()) {
+    text += Format(" The limit is this server's {}, not the model's own.", model.limited_by);
+  }
+  ApiError error = InvalidField(std::move(param), std::move(text));
   error.code = "context_length_exceeded";
   return error;
 }
 
 // Sets max_tokens where the request leaves it open, and checks that all fits the context.
-std::optional<ApiError> FitContext(PreparedRequest& request, int64_t limit) {
+std::optional<ApiError> FitContext(PreparedRequest& request, const GatewayModel& model) {
   const char* param = request.kind == ApiKind::kChat ? "messages" : "prompt";
   size_t longest = 0;
   for (const auto& prompt : request.prompts) {
@@ -65,8 +77,8 @@ std::optional<ApiError> FitContext(PreparedRequest& request, int64_t limit) {
   const int64_t prompt_tokens = static_cast<int64_t>(longest);
   auto& max_tokens = request.generation.max_tokens;
   const int64_t least = std::max<int64_t>(1, max_tokens.value_or(1));
-  if (prompt_tokens + least > limit) return TooLong(param, prompt_tokens, least, limit);
-  const int64_t room = limit - prompt_tokens;
+  const int64_t room = model.max_model_len - prompt_tokens;
+  if (least > room) return TooLong(param, prompt_tokens, max_tokens, model);
   if (!max_tokens) {
     max_tokens = request.kind == ApiKind::kChat ? room : std::min(room, kDefaultMaxTokens);
   }
@@ -84,7 +96,7 @@ std::optional<ApiError> CheckRequest(PreparedRequest& request, const GatewayMode
   std::vector<TokenId> biased;
   for (const auto& [id, bias] : request.generation.sampling.logit_bias) biased.push_back(id);
   if (auto error = CheckIds("logit_bias", biased, model.vocab_size)) return error;
-  return FitContext(request, model.max_model_len);
+  return FitContext(request, model);
 }
 
 OrApiError<PreparedRequest> PrepareCompletion(std::string_view body, const GatewayModel& model,

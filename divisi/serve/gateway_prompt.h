@@ -26,6 +26,7 @@ struct GatewayModel {
   std::vector<TokenId> eos_token_ids;   // End a request unless it says ignore_eos.
   int64_t vocab_size = 0;               // Rows of the embedding: the bound of token ids.
   int64_t max_model_len = 0;            // Prompt plus output.
+  std::string limited_by;               // The flag that holds max_model_len below the model's own.
 };
 
 struct PreparedRequest {

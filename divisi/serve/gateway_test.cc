@@ -313,11 +313,24 @@ TEST_F(GatewayTest, RefusesPromptsBeyondTheContext) {
   EXPECT_EQ(exchange->response()->status, 400);
   EXPECT_EQ(ErrorCode(*exchange), "context_length_exceeded");
   EXPECT_THAT(exchange->response()->body, HasSubstr("64 tokens"));
+  EXPECT_THAT(exchange->response()->body, Not(HasSubstr("in the completion")))
+      << "none was asked for";
+  EXPECT_THAT(exchange->response()->body, Not(HasSubstr("--")));
   EXPECT_EQ(ErrorCode(*Complete(R"({"prompt":[1,2],"max_tokens":63})")), "context_length_exceeded");
   // What is left open is fitted.
   Complete(R"({"prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,
                29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56]})");
   EXPECT_EQ(backend_.request(backend_.submitted().back()).max_tokens, 8);
+}
+
+TEST_F(GatewayTest, NamesTheFlagThatLimitsTheContext) {
+  GatewayModel model = Model();
+  model.limited_by = "--kv-memory";
+  gateway_ = MakeGateway({.model_names = {"tiny"}});
+  gateway_->SetModel(std::move(model));
+  EXPECT_THAT(Complete(R"({"prompt":[1,2],"max_tokens":63})")->response()->body,
+              AllOf(HasSubstr("(2 in the prompt, 63 in the completion)"),
+                    HasSubstr("this server's --kv-memory")));
 }
 
 TEST_F(GatewayTest, RefusesWhatItCannotServe) {
@@ -360,6 +373,8 @@ TEST_F(GatewayTest, RoutesMethodsAndKeys) {
   EXPECT_EQ(Call("GET", "/nothing", "")->response()->status, 404);
   auto wrong_method = Call("GET", "/v1/completions", "");
   EXPECT_EQ(wrong_method->response()->status, 405);
+  EXPECT_THAT(wrong_method->response()->body,
+              HasSubstr("GET is not a method of /v1/completions; use POST, OPTIONS"));
   EXPECT_THAT(wrong_method->response()->headers,
               testing::Contains(std::pair<std::string, std::string>("Allow", "POST, OPTIONS")));
   EXPECT_EQ(Call("OPTIONS", "/v1/completions", "")->response()->status, 204);

@@ -67,6 +67,17 @@ std::optional<double> RequestFields::Number(std::string_view name, double low, d
   return std::nullopt;
 }
 
+std::optional<double> RequestFields::PositiveNumber(std::string_view name, double high) {
+  const Json* value = Find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number() && value->as_double() > 0 && value->as_double() <= high) {
+    return value->as_double();
+  }
+  Fail(name, Format("'{}' must be a number above 0 and at most {}, not {}", name, high,
+                    value->is_number() ? value->Dump() : std::string(value->TypeName())));
+  return std::nullopt;
+}
+
 std::optional<std::string> RequestFields::String(std::string_view name, size_t max_bytes) {
   const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;

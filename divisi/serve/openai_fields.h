@@ -27,6 +27,8 @@ class RequestFields {
   std::optional<bool> Bool(std::string_view name);
   std::optional<int64_t> Int(std::string_view name, int64_t low, int64_t high);
   std::optional<double> Number(std::string_view name, double low, double high);
+  // As Number, for the range above 0.
+  std::optional<double> PositiveNumber(std::string_view name, double high);
   std::optional<std::string> String(std::string_view name, size_t max_bytes);
 
   // Refuses the member when it is present and asks for anything (not null, false, 0, "", [] or {}).

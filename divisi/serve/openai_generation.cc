@@ -61,13 +61,13 @@ SamplingParams Sampling(RequestFields& fields, const GenerationDefaults& default
   };
   params.temperature = number("temperature", 0, kMaxTemperature, defaults.temperature.value_or(1));
   if (params.temperature < kLeastTemperature) params.temperature = 0;
-  params.top_p = number("top_p", kSmallestPositive, 1, defaults.top_p.value_or(1));
+  params.top_p = fields.PositiveNumber("top_p", 1).value_or(defaults.top_p.value_or(1));
   params.top_k = TopK(fields, defaults);
   params.min_p = number("min_p", 0, 1, defaults.min_p.value_or(0));
   params.presence_penalty = number("presence_penalty", -2, 2, 0);
   params.frequency_penalty = number("frequency_penalty", -2, 2, 0);
-  params.repetition_penalty = number("repetition_penalty", kSmallestPositive, kMaxRepetitionPenalty,
-                                     defaults.repetition_penalty.value_or(1));
+  params.repetition_penalty = fields.PositiveNumber("repetition_penalty", kMaxRepetitionPenalty)
+                                  .value_or(defaults.repetition_penalty.value_or(1));
   params.logit_bias = LogitBias(fields);
   return params;
 }

@@ -84,23 +84,64 @@ TEST(CompletionRequest, TakesPromptsInFourForms) {
                                                   Prompt(std::vector<TokenId>{2, 3})));
 }
 
+TEST(CompletionRequest, BoundsAreSaidInPlainNumbers) {
+  const auto message = [](const std::string& fields) {
+    return ErrorOf(ParseCompletionRequest("{\"prompt\":\"x\"," + fields + "}", {})).message;
+  };
+  EXPECT_EQ(message("\"top_p\":0"), "'top_p' must be a number above 0 and at most 1, not 0");
+  EXPECT_EQ(message("\"repetition_penalty\":-1.5"),
+            "'repetition_penalty' must be a number above 0 and at most 100, not -1.5");
+  EXPECT_EQ(message("\"top_p\":true"),
+            "'top_p' must be a number above 0 and at most 1, not boolean");
+}
+
 TEST(CompletionRequest, EveryBadFieldIsNamed) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"max_tokens", "0"},          {"max_tokens", "-1"},        {"max_tokens", "1.5"},
-      {"max_tokens", "1e400"},      {"max_tokens", "9223372036854775808"},
-      {"max_tokens", "\"5\""},      {"n", "0"},                  {"n", "1000000000"},
-      {"n", "129"},                 {"temperature", "-0.1"},     {"temperature", "101"},
-      {"temperature", "true"},      {"top_p", "0"},              {"top_p", "1.1"},
-      {"top_k", "-2"},              {"top_k", "1.5"},            {"min_p", "2"},
-      {"presence_penalty", "2.1"},  {"frequency_penalty", "-3"}, {"repetition_penalty", "0"},
-      {"seed", "9223372036854775808"}, {"seed", "1.5"},          {"logprobs", "21"},
-      {"logprobs", "true"},         {"stop", "5"},               {"stop", "[\"\"]"},
-      {"stop", "[1]"},              {"stop_token_ids", "[-1]"},  {"stop_token_ids", "3"},
-      {"logit_bias", "[]"},         {"logit_bias", "{\"x\":1}"}, {"logit_bias", "{\"1\":101}"},
-      {"logit_bias", "{\"1 \":1}"}, {"stream", "1"},             {"stream_options", "{}"},
-      {"best_of", "2"},             {"suffix", "\"x\""},         {"echo", "\"yes\""},
-      {"min_tokens", "3"},          {"guided_json", "{\"a\":1}"}, {"prompt_logprobs", "1"},
-      {"response_format", "{\"type\":\"json_object\"}"},         {"model", "7"},
+      {"max_tokens", "0"},
+      {"max_tokens", "-1"},
+      {"max_tokens", "1.5"},
+      {"max_tokens", "1e400"},
+      {"max_tokens", "9223372036854775808"},
+      {"max_tokens", "18446744073709551616"},
+      {"seed", "-18446744073709551616"},
+      {"max_tokens", "\"5\""},
+      {"n", "0"},
+      {"n", "1000000000"},
+      {"n", "129"},
+      {"temperature", "-0.1"},
+      {"temperature", "101"},
+      {"temperature", "true"},
+      {"top_p", "0"},
+      {"top_p", "1.1"},
+      {"top_k", "-2"},
+      {"top_k", "1.5"},
+      {"min_p", "2"},
+      {"presence_penalty", "2.1"},
+      {"frequency_penalty", "-3"},
+      {"repetition_penalty", "0"},
+      {"seed", "9223372036854775808"},
+      {"seed", "1.5"},
+      {"logprobs", "21"},
+      {"logprobs", "true"},
+      {"stop", "5"},
+      {"stop", "[\"\"]"},
+      {"stop", "[1]"},
+      {"stop_token_ids", "[-1]"},
+      {"stop_token_ids", "3"},
+      {"logit_bias", "[]"},
+      {"logit_bias", "{\"x\":1}"},
+      {"logit_bias", "{\"1\":101}"},
+      {"logit_bias", "{\"1 \":1}"},
+      {"stream", "1"},
+      {"stream_options", "{}"},
+      {"best_of", "2"},
+      {"suffix", "\"x\""},
+      {"echo", "\"yes\""},
+      {"min_tokens", "3"},
+      {"guided_json", "{\"a\":1}"},
+      {"prompt_logprobs", "1"},
+      {"response_format", "{\"type\":\"json_object\"}"},
+      {"model", "7"},
       {"ignore_eos", "0"},
   };
   for (const auto& [name, value] : cases) {
