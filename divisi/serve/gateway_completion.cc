@@ -50,8 +50,8 @@ void Completion::Start(const CompletionContext& context, CompletionLabel label,
   if (auto submitted = self->SubmitAll(); !submitted) {
     return self->Fail(FromError(submitted.error()));
   }
-  exchange->OnClosed([weak = self->weak_from_this()] {
-    if (auto alive = weak.lock()) alive->Abandon();
+  exchange->OnClosed([weak = self->weak_from_this()](HttpClosing why) {
+    if (auto alive = weak.lock()) alive->Abandon(why);
   });
   exchange->OnEnding([weak = self->weak_from_this()] {
     if (auto alive = weak.lock()) alive->EndEarly();
@@ -306,12 +306,13 @@ void Completion::EndEarly() {
   if (exchange_ != nullptr) Fail(ServerStops());
 }
 
-void Completion::Abandon() {
+void Completion::Abandon(HttpClosing why) {
   if (exchange_ == nullptr) return;
-  Close(499);  // nginx's number for a client that left.
+  constexpr std::string_view kWords[] = {"client left", "client too slow", "server stopped"};
+  Close(499, kWords[static_cast<size_t>(why)]);  // nginx's number: the answer reached no one.
 }
 
-void Completion::Close(int status) {
+void Completion::Close(int status, std::string_view closed) {
   {
     std::lock_guard lock(mutex_);
     waker_.reset();
@@ -336,11 +337,11 @@ void Completion::Close(int status) {
          .timeline = timeline});
   }
   context_.metrics->OnHttpResponse(status);
-  LogEnd(status, now);
+  LogEnd(status, closed, now);
 }
 
 // One line with the request's timeline; of several choices, the first's.
-void Completion::LogEnd(int status, Seconds now) {
+void Completion::LogEnd(int status, std::string_view closed, Seconds now) {
   const Choice& first = choices_.front();
   const Timeline& t = first.timeline;
   const Usage usage = CurrentUsage();
@@ -352,22 +353,22 @@ void Completion::LogEnd(int status, Seconds now) {
     tpot =
         (first.last_token - t.first_token).value / static_cast<double>(first.completion_tokens - 1);
   }
-  context_.logger->Log(
-      LogLevel::kInfo, "request finished",
-      {{"request", label_.request_id},
-       {"api", request_.kind == ApiKind::kChat ? "chat" : "completions"},
-       {"status", status},
-       {"finish", first.finish ? Json(FinishReasonName(*first.finish)) : Json()},
-       {"choices", static_cast<int64_t>(choices_.size())},
-       {"prompt_tokens", usage.prompt_tokens},
-       {"cached_tokens", usage.cached_tokens},
-       {"output_tokens", usage.completion_tokens},
-       {"queued_seconds", since(t.scheduled)},
-       {"ttft_seconds", since(t.first_token)},
-       {"tpot_seconds", std::move(tpot)},
-       {"total_seconds", (now - label_.arrived).value},
-       {"preemptions", t.preemptions},
-       {"client", label_.peer}});
+  context_.logger->Log(LogLevel::kInfo, "request finished",
+                       {{"request", label_.request_id},
+                        {"api", request_.kind == ApiKind::kChat ? "chat" : "completions"},
+                        {"status", status},
+                        {"closed", closed.empty() ? Json() : Json(closed)},
+                        {"finish", first.finish ? Json(FinishReasonName(*first.finish)) : Json()},
+                        {"choices", static_cast<int64_t>(choices_.size())},
+                        {"prompt_tokens", usage.prompt_tokens},
+                        {"cached_tokens", usage.cached_tokens},
+                        {"output_tokens", usage.completion_tokens},
+                        {"queued_seconds", since(t.scheduled)},
+                        {"ttft_seconds", since(t.first_token)},
+                        {"tpot_seconds", std::move(tpot)},
+                        {"total_seconds", (now - label_.arrived).value},
+                        {"preemptions", t.preemptions},
+                        {"client", label_.peer}});
 }
 
 }  // namespace divisi

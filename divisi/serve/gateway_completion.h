@@ -93,10 +93,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void EndIfFinished();
   void Fail(ApiError error);
   void EndEarly();  // The server stops.
-  void Abandon();   // The client left.
-  // Cancels what runs, lets go of the exchange, writes metrics and the log line.
-  void Close(int status);
-  void LogEnd(int status, Seconds now);
+  void Abandon(HttpClosing why);
+  // Cancels what runs, lets go of the exchange, writes metrics and the log line. closed: why the
+  // exchange was before its end, in words; empty: it was not.
+  void Close(int status, std::string_view closed = {});
+  void LogEnd(int status, std::string_view closed, Seconds now);
 
   const CompletionContext context_;
   const CompletionLabel label_;

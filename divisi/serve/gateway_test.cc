@@ -260,6 +260,21 @@ TEST_F(GatewayTest, AClientThatLeavesCancelsAllItsRequests) {
   EXPECT_EQ(backend_.cancelled().size(), 6u);
 }
 
+TEST_F(GatewayTest, TheLogTellsASlowClientFromOneThatLeft) {
+  Logger logger({.least = LogLevel::kInfo});
+  Gateway gateway({.model_names = {"tiny"}}, clock_, logger);
+  gateway.SetModel(Model());
+  for (const auto& [why, words] : {std::pair(HttpClosing::kClientLeft, "client left"),
+                                   std::pair(HttpClosing::kClientTooSlow, "client too slow")}) {
+    auto exchange = std::make_shared<RecordingExchange>();
+    gateway.Handle({.method = "POST", .target = "/v1/completions", .body = R"({"prompt":"x"})"},
+                   exchange);
+    testing::internal::CaptureStderr();
+    exchange->Leave(why);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(words));
+  }
+}
+
 TEST_F(GatewayTest, AFullQueueIs429AndLeavesNothingBehind) {
   backend_.RefuseAfter(2);
   auto exchange = Complete(R"({"prompt":"x","n":3,"stream":true})");

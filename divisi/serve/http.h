@@ -44,6 +44,9 @@ const char* HttpReason(int status);
 // Without case, ASCII.
 bool EqualsIgnoringCase(std::string_view a, std::string_view b);
 
+// Why an exchange was closed before its end.
+enum class HttpClosing { kClientLeft, kClientTooSlow, kServerStopped };
+
 // The way back to one client.
 class HttpExchange {
  public:
@@ -66,7 +69,7 @@ class HttpExchange {
 
   // `closed` runs once, later, if the client goes away before the exchange ends (also when it went
   // before this call). Nothing is sent after; answers to a client that went are ignored.
-  virtual void OnClosed(std::function<void()> closed) = 0;
+  virtual void OnClosed(std::function<void(HttpClosing)> closed) = 0;
   // `ending` runs once, later, if the server stops and will wait no longer (also when that was
   // before this call): what is answered within a moment still goes out.
   virtual void OnEnding(std::function<void()> ending) = 0;

@@ -94,18 +94,19 @@ void HttpConnection::End() {
 }
 
 void HttpConnection::Abort() {
-  Post([self = shared_from_this()] { self->Close(); });
+  Post([self = shared_from_this()] { self->Close(HttpClosing::kServerStopped); });
 }
 
 void HttpConnection::Post(std::function<void()> work) {
   if (!IsClosed()) asio::post(socket_.get_executor(), std::move(work));
 }
 
-void HttpConnection::OnClosed(std::function<void()> closed) {
+void HttpConnection::OnClosed(std::function<void(HttpClosing)> closed) {
   if (phase_ == Phase::kAnswering) {
     closed_ = std::move(closed);
   } else if (phase_ == Phase::kClosed) {
-    asio::post(socket_.get_executor(), std::move(closed));
+    asio::post(socket_.get_executor(),
+               [closed = std::move(closed), why = why_closed_] { closed(why); });
   }
 }
 
@@ -234,7 +235,9 @@ void HttpConnection::BeginStream(HttpResponse head) {
 void HttpConnection::Write(std::string_view bytes) {
   if (phase_ == Phase::kClosed || head_only_ || bytes.empty()) return;
   CHECK(streaming_, "a write outside a stream");
-  if (Unsent() + bytes.size() > options_.max_buffered_bytes) return Close();
+  if (Unsent() + bytes.size() > options_.max_buffered_bytes) {
+    return Close(HttpClosing::kClientTooSlow);
+  }
   if (!http_1_0_) fmt::format_to(std::back_inserter(output_), "{:x}\r\n", bytes.size());
   output_ += bytes;
   if (!http_1_0_) output_ += "\r\n";
@@ -303,15 +306,16 @@ void HttpConnection::EndExchange() {
   Read();
 }
 
-void HttpConnection::Close() {
+void HttpConnection::Close(HttpClosing why) {
   if (phase_ == Phase::kClosed) return;
+  why_closed_ = why;
   phase_ = Phase::kClosed;
   boost::system::error_code ignored;  // Closed either way.
   socket_.close(ignored);
   timer_.cancel();
   // Later, because this may run inside a call of the handler's.
   asio::post(socket_.get_executor(), [self = shared_from_this(), closed = std::move(closed_)] {
-    if (closed) closed();
+    if (closed) closed(self->why_closed_);
     self->ended_(self.get());
   });
   closed_ = nullptr;
@@ -344,7 +348,8 @@ void HttpConnection::OnTimer() {
     return SetDeadline(deadline, Seconds(std::chrono::duration<double>(next - now).count()));
   }
   const bool request_begun = !input_.empty() || parser_.state() == HttpParser::State::kBody;
-  if (phase_ != Phase::kReading || write_deadline_ <= now || !request_begun) return Close();
+  if (write_deadline_ <= now) return Close(HttpClosing::kClientTooSlow);
+  if (phase_ != Phase::kReading || !request_begun) return Close();
   TurnAway(HttpReason(408), ErrorResponse(408, "the request did not arrive in time"));
 }
 

@@ -46,7 +46,7 @@ class HttpConnection final : public HttpExchange,
   void BeginStream(HttpResponse head) override;
   void Write(std::string_view bytes) override;
   void EndStream() override;
-  void OnClosed(std::function<void()> closed) override;
+  void OnClosed(std::function<void(HttpClosing)> closed) override;
   void OnEnding(std::function<void()> ending) override;
 
  private:
@@ -70,7 +70,7 @@ class HttpConnection final : public HttpExchange,
   void OnWritten(const boost::system::error_code& error, size_t count);
   void OnFlushed();
   void EndExchange();
-  void Close();
+  void Close(HttpClosing why = HttpClosing::kClientLeft);
   size_t Unsent() const { return output_.size() + writing_.size() - written_; }
   void SetDeadline(Time& deadline, Seconds from_now);
   void OnTimer();
@@ -92,7 +92,8 @@ class HttpConnection final : public HttpExchange,
   bool http_1_0_ = false;
   bool head_only_ = false;      // HEAD: no body goes out.
   bool streaming_ = false;
-  std::function<void()> closed_;
+  std::function<void(HttpClosing)> closed_;
+  HttpClosing why_closed_ = HttpClosing::kClientLeft;
   std::function<void()> on_ending_;
   std::atomic<bool> deaf_{false};  // Closed: work that others post is dropped.
 

@@ -15,6 +15,24 @@ namespace {
 
 using testing::HasSubstr;
 
+TEST(HttpServer, ASlowClientIsNotOneThatLeft) {
+  struct Flood final : HttpHandler {
+    void Handle(HttpRequest, std::shared_ptr<HttpExchange> exchange) override {
+      exchange->OnClosed([this](HttpClosing why) { closed = static_cast<int>(why); });
+      exchange->BeginStream({});
+      exchange->Write(std::string(2000, 'x'));  // More than the bound below.
+    }
+    std::atomic<int> closed{-1};
+  } flood;
+  auto server = HttpServer::Start({.max_buffered_bytes = 1000}, flood);
+  ASSERT_TRUE(server);
+  HttpTestClient client(server->port());
+  client.Send("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
+  client.ReadThrough("xx");
+  server->Stop(Seconds(0));
+  EXPECT_EQ(flood.closed, static_cast<int>(HttpClosing::kClientTooSlow));
+}
+
 struct RefusalRecorder final : HttpHandler {
   void Handle(HttpRequest, std::shared_ptr<HttpExchange> exchange) override {
     exchange->Respond({});
@@ -76,7 +94,7 @@ TEST(HttpServer, TellsOfWantOfDescriptorsAndComesBack) {
 TEST(HttpServer, StopCutsWhatDoesNotAnswer) {
   struct Keeper final : HttpHandler {
     void Handle(HttpRequest, std::shared_ptr<HttpExchange> exchange) override {
-      exchange->OnClosed([this] { closed = true; });
+      exchange->OnClosed([this](HttpClosing why) { closed = why == HttpClosing::kServerStopped; });
       kept = std::move(exchange);
       held = true;
     }

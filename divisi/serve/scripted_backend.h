@@ -117,7 +117,7 @@ class RecordingExchange final : public HttpExchange {
     CHECK(head_ && !ended_, "the end of no stream");
     ended_ = true;
   }
-  void OnClosed(std::function<void()> closed) override { closed_ = std::move(closed); }
+  void OnClosed(std::function<void(HttpClosing)> closed) override { closed_ = std::move(closed); }
   void OnEnding(std::function<void()> ending) override { ending_ = std::move(ending); }
 
   // Runs what was posted, and what that posts.
@@ -129,9 +129,9 @@ class RecordingExchange final : public HttpExchange {
     }
   }
   // The client leaves.
-  void Leave() {
+  void Leave(HttpClosing why = HttpClosing::kClientLeft) {
     gone_ = true;
-    if (closed_) std::exchange(closed_, nullptr)();
+    if (closed_) std::exchange(closed_, nullptr)(why);
   }
 
   // The server stops, and has waited.
@@ -146,7 +146,7 @@ class RecordingExchange final : public HttpExchange {
 
  private:
   std::vector<std::function<void()>> posted_;
-  std::function<void()> closed_;
+  std::function<void(HttpClosing)> closed_;
   std::function<void()> ending_;
   std::optional<HttpResponse> response_;
   std::optional<HttpResponse> head_;
