@@ -68,16 +68,18 @@ Result<Objectives> ParseObjectives(const std::vector<std::string>& pairs) {
                                            : name == "tpot" ? &objectives.tpot
                                            : name == "e2el" ? &objectives.e2el
                                                             : nullptr;
-    const auto value = colon == std::string::npos
-                           ? std::nullopt
-                           : ParseNumber(std::string_view(pair).substr(colon + 1));
-    if (target == nullptr || !value || *value < 0) {
+    // -1 for what is no number: refused like a negative one.
+    const double milliseconds =
+        colon == std::string::npos
+            ? -1
+            : ParseNumber(std::string_view(pair).substr(colon + 1)).value_or(-1);
+    if (target == nullptr || milliseconds < 0) {
       return Error{Code::kInvalidArgument,
                    Format("--goodput '{}': expected ttft:MS, tpot:MS or e2el:MS with milliseconds "
                           "of 0 or more",
                           pair)};
     }
-    *target = Seconds(*value / 1e3);
+    *target = Seconds(milliseconds / 1e3);
   }
   return objectives;
 }
