@@ -80,7 +80,8 @@ void BlockPool::Reference(BlockId block) {
 }
 
 void BlockPool::Release(std::span<const BlockId> blocks) {
-  for (const BlockId block : std::ranges::reverse_view(blocks)) {
+  for (size_t i = blocks.size(); i-- > 0;) {
+    const BlockId block = blocks[i];
     Page& page = PageAt(block);
     CHECK(page.references > 0, "block {} released twice", block);
     if (--page.references > 0) continue;

@@ -105,8 +105,9 @@ Result<void> TakeEosIds(const Json& generation_config, const ModelSpec& spec, Te
     }
   }
   std::ranges::sort(assets.eos_token_ids);
-  const auto repeated = std::ranges::unique(assets.eos_token_ids);
-  assets.eos_token_ids.erase(repeated.begin(), repeated.end());
+  // clang 14 does not compile libstdc++'s std::ranges::unique.
+  assets.eos_token_ids.erase(std::unique(assets.eos_token_ids.begin(), assets.eos_token_ids.end()),
+                             assets.eos_token_ids.end());
   return {};
 }
 
