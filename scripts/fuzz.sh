@@ -21,7 +21,7 @@ fuzz_one() {
   program=$(find build/fuzz/divisi -name "$name" -type f -executable)
   [ -n "$program" ] || { echo "$name is not built: cmake --build --preset fuzz --target fuzzers" >&2; return 2; }
   if "$program" "$corpus" "tests/corpus/${name%_fuzz}" \
-    -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/findings/"$name"- \
+    -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -artifact_prefix=build/fuzz/findings/"$name"- \
     >"$log" 2>&1; then
     echo "$name: $(grep -oE 'Done [0-9]+ runs in [0-9]+ second' "$log" | tail -1)(s), no finding"
   else

@@ -1,7 +1,6 @@
 #include "divisi/kv/block_pool.h"
 
 #include <limits>
-#include <ranges>
 
 #include "divisi/core/check.h"
 
