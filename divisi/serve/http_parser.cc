@@ -47,7 +47,9 @@ struct HttpParser::Beast {
     parser.emplace();
     parser->header_limit(static_cast<std::uint32_t>(options.max_head_bytes));
     parser->body_limit(options.max_body_bytes);
-    parser->eager(true);
+    // The head alone first: Beast puts a trailer's fields among the head's, where they must not
+    // count.
+    parser->eager(false);
     state = State::kHead;
   }
   // Nothing follows on this connection, which may stay for a while: it must not hold a body.
@@ -83,6 +85,7 @@ size_t HttpParser::Push(std::string_view bytes) {
         beast_->Fail();
         break;
       }
+      parser.eager(true);
     }
     if (error && error != http::error::need_more) {
       beast_->error = error;
