@@ -42,27 +42,33 @@ ReadBuffer::~ReadBuffer() {
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
 }
 
-double ReadBuffer::MeasureBandwidth(Isa isa, ThreadPool& pool, const Clock& clock) const {
+double ReadBuffer::MeasureBandwidth(Isa isa, ThreadPool& pool, const Clock& clock,
+                                    Seconds least) const {
   const Kernels& kernels = KernelsOf(isa);
   const int64_t tasks = bytes_ / kReadTaskBytes;
+  int64_t passes = 0;
   const Seconds start = clock.Now();
-  pool.Run(tasks, [&](int64_t task, int) {
-    CHECK(kernels.read_peak(data_ + task * kReadTaskBytes, kReadTaskBytes) > 0, "nothing was read");
-  });
-  const Seconds elapsed = clock.Now() - start;
-  return static_cast<double>(tasks * kReadTaskBytes) / elapsed.value;
+  Seconds elapsed;
+  do {
+    pool.Run(tasks, [&](int64_t task, int) {
+      CHECK(kernels.read_peak(data_ + task * kReadTaskBytes, kReadTaskBytes) > 0,
+            "nothing was read");
+    });
+    ++passes;
+    elapsed = clock.Now() - start;
+  } while (elapsed < least);
+  return static_cast<double>(passes * tasks * kReadTaskBytes) / elapsed.value;
 }
 
-double MeasureMatrixPeak(Isa isa, ThreadPool& pool, const Clock& clock) {
+double MeasureMatrixPeak(Isa isa, ThreadPool& pool, const Clock& clock, Seconds least) {
   // 16 lanes of 2 products and 2 additions each.
   constexpr double kFlopsPerDot = 64;
   constexpr int64_t kRounds = 10000;
-  constexpr Seconds kLeast(0.02);
   const Kernels& kernels = KernelsOf(isa);
   int64_t rounds = 0;
   const Seconds start = clock.Now();
   Seconds elapsed;
-  while (elapsed < kLeast) {
+  while (elapsed < least) {
     RunFlushed(pool, 4 * pool.threads(), [&](int64_t, int) {
       CHECK(kernels.dot_peak(kRounds) > 0, "no product was computed");
     });

@@ -22,8 +22,10 @@ class ReadBuffer {
   ReadBuffer& operator=(ReadBuffer&& other) noexcept;
   ~ReadBuffer();
 
-  // Bytes per second of one pass over all of it by the pool's threads.
-  double MeasureBandwidth(Isa isa, ThreadPool& pool, const Clock& clock) const;
+  // Bytes per second of passes over all of it by the pool's threads: one pass, and more until
+  // `least` has gone by.
+  double MeasureBandwidth(Isa isa, ThreadPool& pool, const Clock& clock,
+                          Seconds least = Seconds(0)) const;
 
  private:
   ReadBuffer(std::byte* data, int64_t bytes) : data_(data), bytes_(bytes) {}
@@ -32,7 +34,8 @@ class ReadBuffer {
 };
 
 // Flops per second (a multiplication and an addition are two) of bf16 dot products on registers, as
-// `isa`'s kernels do them, by all of the pool's threads. Takes about 20 ms.
-double MeasureMatrixPeak(Isa isa, ThreadPool& pool, const Clock& clock);
+// `isa`'s kernels do them, by all of the pool's threads for `least`.
+double MeasureMatrixPeak(Isa isa, ThreadPool& pool, const Clock& clock,
+                         Seconds least = Seconds(0.02));
 
 }  // namespace divisi
