@@ -9,6 +9,8 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/engine_bench.h"
+#include "divisi/cli/weight_memory.h"
+#include "divisi/core/process.h"
 
 namespace divisi {
 namespace {
@@ -17,6 +19,7 @@ struct Options {
   std::string model;
   std::string dtype = "auto";
   std::string isa;
+  std::string weights = "auto";
   std::string format = "text";
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   EngineBenchOptions bench;
@@ -53,12 +56,18 @@ void Run(Options options) {
   }
   Transformer model = OrFail(
       Transformer::Load(checkpoint, bf16 ? ComputeType::kBf16 : ComputeType::kF32, positions));
-  checkpoint.Populate([](Bytes, Bytes) {});
   options.bench.isa = ChooseIsa(options.isa);
   options.bench.progress = [&](const std::string& text) {
     if (terminal) std::fprintf(stderr, "\r\033[K%s", text.c_str());
   };
   ThreadPool pool(options.threads);
+  const auto ignore = [](Bytes, Bytes) {};
+  if (ShouldCopyWeights(options.weights, checkpoint.TotalBytes(), Bytes(0), AvailableMemory())) {
+    if (const auto copied = model.CopyWeights(pool, ignore); !copied) FailCommand(copied.error());
+    checkpoint.Release();
+  } else {
+    checkpoint.Populate(ignore);
+  }
   const SteadyClock clock;
   const auto points = OrFail(RunEngineBench(model, pool, clock, options.bench));
   if (terminal) std::fprintf(stderr, "\r\033[K");
@@ -92,6 +101,10 @@ void AddBenchEngineCommand(CLI::App& app) {
   command->add_option("--threads", options->threads)->check(CLI::Range(1, 1024));
   command->add_option("--dtype", options->dtype, "Compute type")
       ->check(CLI::IsMember({"auto", "bfloat16", "float32"}));
+  command
+      ->add_option("--weights", options->weights,
+                   "Weights mapped from the files, or copied to huge pages; auto as in serve")
+      ->check(CLI::IsMember({"auto", "mapped", "copied"}));
   command->add_option("--isa", options->isa, "Instruction set; the fastest here by default");
   command->add_option("--format", options->format)->check(CLI::IsMember({"text", "json"}));
   command->callback([options] { Run(*options); });

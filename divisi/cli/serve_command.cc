@@ -11,6 +11,7 @@
 #include "divisi/cli/commands.h"
 #include "divisi/cli/progress.h"
 #include "divisi/cli/stop_signal.h"
+#include "divisi/cli/weight_memory.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/core/process.h"
@@ -157,7 +158,9 @@ Result<void> Server::LoadModel() {
   ASSIGN_OR_RETURN(const ComputeType compute, ChooseCompute(options_.dtype, spec.stored_type));
   const KvLayout layout{
       .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim, .type = compute};
-  ASSIGN_OR_RETURN(const KvBudget budget, PlanKvMemory(options_, spec, layout, AvailableMemory()));
+  const Bytes available = AvailableMemory();
+  const Bytes weights(spec.Parameters() * ElementBytes(spec.stored_type));
+  ASSIGN_OR_RETURN(const KvBudget budget, PlanKvMemory(options_, spec, layout, available));
   ASSIGN_OR_RETURN(text_, LoadTextAssets(options_.model, spec, options_.chat_template));
   if (!text_->chat_template) {
     logger_.Log(LogLevel::kWarning, "no chat", {{"reason", text_->no_template_reason}});
@@ -166,14 +169,16 @@ Result<void> Server::LoadModel() {
   ProgressBar bar("loading");
   ASSIGN_OR_RETURN(
       executor_,
-      ModelExecutor::Load({.directory = options_.model,
-                           .compute = compute,
-                           .threads = options_.threads > 0 ? options_.threads : std::max(1, cores),
-                           .isa = ChooseIsa(options_.isa),
-                           .max_model_len = budget.max_model_len,
-                           .kv_memory = budget.memory,
-                           .progress = [&](Bytes done, Bytes total) { bar.Show(done, total); }},
-                          clock_));
+      ModelExecutor::Load(
+          {.directory = options_.model,
+           .compute = compute,
+           .threads = options_.threads > 0 ? options_.threads : std::max(1, cores),
+           .isa = ChooseIsa(options_.isa),
+           .max_model_len = budget.max_model_len,
+           .kv_memory = budget.memory,
+           .copy_weights = ShouldCopyWeights(options_.weights, weights, budget.memory, available),
+           .progress = [&](Bytes done, Bytes total) { bar.Show(done, total); }},
+          clock_));
   WarnOfUnusedTensors(executor_->checkpoint(), logger_);
   const std::string name = ServedNames(options_).front();
   engine_.emplace(SchedulerOptions{.max_sequences = options_.max_num_seqs,
@@ -279,6 +284,12 @@ void AddServeCommand(CLI::App& app) {
       .add_option("--kv-memory", options->kv_memory,
                   "Memory for keys and values, such as 4GiB; auto is half of what is available")
       ->capture_default_str();
+  serve
+      .add_option("--weights", options->weights,
+                  "Use weights as the files are mapped, or copied to huge pages: faster to read, "
+                  "but in memory twice while the files stay cached; auto copies where both fit")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "mapped", "copied"}));
   serve.add_flag("!--no-prefix-caching", options->share_prefixes,
                  "Do not share pages between requests with a common prefix");
   serve

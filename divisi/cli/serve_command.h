@@ -31,6 +31,7 @@ struct ServeOptions {
   int64_t max_model_len = 0;  // 0: what the model and the KV memory allow.
   int64_t max_waiting = 1024;
   std::string kv_memory = "auto";
+  std::string weights = "auto";
   bool share_prefixes = true;
   double drain_seconds = 30;
   bool log_json = false;

@@ -125,4 +125,8 @@ void MappedFile::Populate(size_t offset, size_t length) const {
   ::madvise(const_cast<std::byte*>(data_) + start, offset + length - start, kPopulateRead);
 }
 
+void MappedFile::Release() const {
+  if (size_ > 0) (void)::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
 }  // namespace divisi

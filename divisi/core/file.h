@@ -32,6 +32,8 @@ class MappedFile {
   // Maps the pages of [offset, offset + length) now, so that the first pass does not fault. A hint:
   // where the system cannot, nothing happens.
   void Populate(size_t offset, size_t length) const;
+  // Gives the mapping's pages back; a later read maps them again. A hint, too.
+  void Release() const;
 
  private:
   MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -185,6 +185,10 @@ Bytes Checkpoint::TotalBytes() const {
   return total;
 }
 
+void Checkpoint::Release() const {
+  for (const MappedFile& file : files_) file.Release();
+}
+
 void Checkpoint::Populate(const std::function<void(Bytes done, Bytes total)>& progress) const {
   Bytes total;
   for (const MappedFile& file : files_) total += Bytes(static_cast<int64_t>(file.bytes().size()));

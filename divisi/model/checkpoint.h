@@ -48,6 +48,8 @@ class Checkpoint {
   // Maps the pages of all files ahead of first use, calling progress(done, total) as it goes, and
   // at least once. From a warm page cache this takes about 50 ms per GiB.
   void Populate(const std::function<void(Bytes done, Bytes total)>& progress) const;
+  // Gives the mapped pages back, once the tensors have been copied; reading them still works.
+  void Release() const;
 
  private:
   Checkpoint() = default;

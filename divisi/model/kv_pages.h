@@ -9,9 +9,10 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <utility>
 
 #include "divisi/catalog/model_spec.h"
+#include "divisi/core/huge_memory.h"
 #include "divisi/core/ids.h"
 
 namespace divisi {
@@ -36,24 +37,21 @@ class KvPages {
   // Reserves address space for `pages` zeroed pages; memory is taken as they are first written.
   // Errors: kResourceExhausted for more pages than BlockId numbers, or when the system refuses.
   static Result<KvPages> Create(const KvLayout& layout, int64_t pages);
-  KvPages(KvPages&& other) noexcept;
-  KvPages& operator=(KvPages&& other) noexcept;
-  ~KvPages();
 
   const KvLayout& layout() const { return layout_; }
   int64_t pages() const { return pages_; }
   // K of (page, layer, head); V follows HeadBytes() / 2 later.
   std::byte* Head(BlockId page, int layer, int head) const {
-    return data_ + page * layout_.PageBytes() + layer * layout_.LayerBytes() +
+    return memory_.data() + page * layout_.PageBytes() + layer * layout_.LayerBytes() +
            head * layout_.HeadBytes();
   }
 
  private:
-  KvPages(const KvLayout& layout, int64_t pages, std::byte* data)
-      : layout_(layout), pages_(pages), data_(data) {}
+  KvPages(const KvLayout& layout, int64_t pages, HugeMemory memory)
+      : layout_(layout), pages_(pages), memory_(std::move(memory)) {}
   KvLayout layout_;
   int64_t pages_ = 0;
-  std::byte* data_ = nullptr;
+  HugeMemory memory_;
 };
 
 }  // namespace divisi

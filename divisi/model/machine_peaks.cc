@@ -1,8 +1,5 @@
 #include "divisi/model/machine_peaks.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -18,40 +15,21 @@ constexpr int64_t kReadTaskBytes = int64_t{2} << 20;
 
 Result<ReadBuffer> ReadBuffer::Create(int64_t bytes) {
   CHECK(bytes >= kReadTaskBytes, "{} bytes", bytes);
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    return Error{Code::kResourceExhausted, Format("cannot map {} bytes to measure memory with: {}",
-                                                  bytes, std::strerror(errno))};
-  }
-  (void)madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  std::memset(data, 1, static_cast<size_t>(bytes));
-  return ReadBuffer(static_cast<std::byte*>(data), bytes);
-}
-
-ReadBuffer::ReadBuffer(ReadBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-ReadBuffer& ReadBuffer::operator=(ReadBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-ReadBuffer::~ReadBuffer() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
+  ASSIGN_OR_RETURN(HugeMemory memory, HugeMemory::Reserve(Bytes(bytes), "measuring bandwidth"));
+  std::memset(memory.data(), 1, static_cast<size_t>(bytes));
+  return ReadBuffer(std::move(memory));
 }
 
 double ReadBuffer::MeasureBandwidth(Isa isa, ThreadPool& pool, const Clock& clock,
                                     Seconds least) const {
   const Kernels& kernels = KernelsOf(isa);
-  const int64_t tasks = bytes_ / kReadTaskBytes;
+  const int64_t tasks = memory_.size().value / kReadTaskBytes;
   int64_t passes = 0;
   const Seconds start = clock.Now();
   Seconds elapsed;
   do {
     pool.Run(tasks, [&](int64_t task, int) {
-      CHECK(kernels.read_peak(data_ + task * kReadTaskBytes, kReadTaskBytes) > 0,
+      CHECK(kernels.read_peak(memory_.data() + task * kReadTaskBytes, kReadTaskBytes) > 0,
             "nothing was read");
     });
     ++passes;

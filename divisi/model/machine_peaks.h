@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <utility>
 
 #include "divisi/core/clock.h"
+#include "divisi/core/huge_memory.h"
 #include "divisi/core/thread_pool.h"
 #include "divisi/model/ops.h"
 
@@ -18,9 +19,6 @@ class ReadBuffer {
   static constexpr int64_t kBytes = int64_t{1} << 30;
   // Errors: kResourceExhausted when the system refuses.
   static Result<ReadBuffer> Create(int64_t bytes = kBytes);
-  ReadBuffer(ReadBuffer&& other) noexcept;
-  ReadBuffer& operator=(ReadBuffer&& other) noexcept;
-  ~ReadBuffer();
 
   // Bytes per second of passes over all of it by the pool's threads: one pass, and more until
   // `least` has gone by.
@@ -28,9 +26,8 @@ class ReadBuffer {
                           Seconds least = Seconds(0)) const;
 
  private:
-  ReadBuffer(std::byte* data, int64_t bytes) : data_(data), bytes_(bytes) {}
-  std::byte* data_ = nullptr;
-  int64_t bytes_ = 0;
+  explicit ReadBuffer(HugeMemory memory) : memory_(std::move(memory)) {}
+  HugeMemory memory_;
 };
 
 // Flops per second (a multiplication and an addition are two) of bf16 dot products on registers, as

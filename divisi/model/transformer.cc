@@ -70,6 +70,7 @@ struct Transformer::State {
   ModelSpec spec;
   ComputeType compute = ComputeType::kBf16;
   TransformerWeights weights;
+  HugeMemory copies;  // Of the matrices, where they were copied.
   RopeTable rope;
   Workspace workspace;
 
@@ -186,6 +187,12 @@ Result<Transformer> Transformer::Load(const Checkpoint& checkpoint, ComputeType 
   ASSIGN_OR_RETURN(state->weights, LoadTransformerWeights(checkpoint, compute));
   state->rope = MakeRopeTable(state->spec, max_positions);
   return Transformer(std::move(state));
+}
+
+Result<void> Transformer::CopyWeights(
+    ThreadPool& pool, const std::function<void(Bytes done, Bytes total)>& progress) {
+  ASSIGN_OR_RETURN(state_->copies, CopyMatrices(state_->weights, pool, progress));
+  return {};
 }
 
 const ModelSpec& Transformer::spec() const { return state_->spec; }

@@ -1,11 +1,12 @@
 // The forward pass of a dense decoder: embedding, layers of grouped-query attention and SwiGLU,
-// final norm, head. Weights stay in the checkpoint's mapping.
+// final norm, head. Weights stay in the checkpoint's mapping unless CopyWeights is called.
 //
 // The residual stream and all sums are f32; what enters a matrix product is rounded to the compute
 // type. Logits of a row are a function of its sequence's tokens up to it, bit for bit: neither the
 // rest of the batch, nor the cuts of a prefill, nor which rows' logits are asked for change them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,10 @@ class Transformer {
   Transformer(Transformer&&) noexcept;
   Transformer& operator=(Transformer&&) noexcept;
   ~Transformer();
+
+  // Moves the matrices out of the checkpoint's mapping: CopyMatrices. Tokens do not change.
+  Result<void> CopyWeights(ThreadPool& pool,
+                           const std::function<void(Bytes done, Bytes total)>& progress);
 
   const ModelSpec& spec() const;
   ComputeType compute() const;

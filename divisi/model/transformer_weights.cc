@@ -1,7 +1,10 @@
 #include "divisi/model/transformer_weights.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -143,7 +146,66 @@ Result<void> CheckWidths(const ModelSpec& spec) {
   return {};
 }
 
+std::vector<WeightMatrix*> Matrices(TransformerWeights& weights) {
+  std::vector<WeightMatrix*> all = {&weights.embedding};
+  for (LayerWeights& layer : weights.layers) {
+    AttentionWeights& attention = layer.attention;
+    MlpWeights& mlp = layer.mlp;
+    all.insert(all.end(), {&attention.query, &attention.key, &attention.value, &attention.output,
+                           &mlp.gate, &mlp.up, &mlp.down});
+  }
+  all.push_back(&weights.head);
+  return all;
+}
+
+int64_t BytesOf(const WeightMatrix& matrix) {
+  return matrix.rows * matrix.cols * ElementBytes(matrix.type);
+}
+
+// A part of a matrix, and where it goes.
+struct CopyTask {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  int64_t bytes = 0;
+};
+
 }  // namespace
+
+Result<HugeMemory> CopyMatrices(TransformerWeights& weights, ThreadPool& pool,
+                                const std::function<void(Bytes done, Bytes total)>& progress) {
+  constexpr int64_t kAlign = 4096;  // So that rows start where cache lines do.
+  constexpr int64_t kTaskBytes = int64_t{4} << 20;
+  constexpr int64_t kTasksBetweenReports = 64;
+  std::map<const std::byte*, int64_t> place;  // Offset of each matrix: a tied head has the same.
+  int64_t total = 0;
+  const std::vector<WeightMatrix*> matrices = Matrices(weights);
+  for (const WeightMatrix* matrix : matrices) {
+    if (!place.emplace(matrix->data, total).second) continue;
+    total += (BytesOf(*matrix) + kAlign - 1) / kAlign * kAlign;
+  }
+  ASSIGN_OR_RETURN(HugeMemory memory, HugeMemory::Reserve(Bytes(total), "a copy of the weights"));
+  std::vector<CopyTask> tasks;
+  std::set<const std::byte*> planned;
+  for (WeightMatrix* matrix : matrices) {
+    std::byte* to = memory.data() + place.at(matrix->data);
+    const int64_t bytes = planned.insert(matrix->data).second ? BytesOf(*matrix) : 0;
+    for (int64_t at = 0; at < bytes; at += kTaskBytes) {
+      tasks.push_back({matrix->data + at, to + at, std::min(kTaskBytes, bytes - at)});
+    }
+    matrix->data = to;
+  }
+  progress(Bytes(0), Bytes(total));
+  const auto count = static_cast<int64_t>(tasks.size());
+  for (int64_t first = 0; first < count; first += kTasksBetweenReports) {
+    const int64_t end = std::min(count, first + kTasksBetweenReports);
+    pool.Run(end - first, [&](int64_t i, int) {
+      const CopyTask& task = tasks[static_cast<size_t>(first + i)];
+      std::memcpy(task.to, task.from, static_cast<size_t>(task.bytes));
+    });
+    progress(Bytes(total * end / count), Bytes(total));
+  }
+  return memory;
+}
 
 Result<TransformerWeights> LoadTransformerWeights(const Checkpoint& checkpoint,
                                                   ComputeType compute) {

@@ -119,8 +119,21 @@ struct ModelExecutor::State {
   int64_t rows_per_part = 1;  // Rows of logits computed at once.
 
   Result<void> MakePages(Bytes memory);
+  Result<void> BringWeights(const Options& options);
   void WarmUp();
 };
+
+Result<void> ModelExecutor::State::BringWeights(const Options& options) {
+  std::function<void(Bytes, Bytes)> progress = options.progress;
+  if (!progress) progress = [](Bytes, Bytes) {};
+  if (!options.copy_weights) {
+    checkpoint.Populate(progress);
+    return {};
+  }
+  RETURN_IF_ERROR(model->CopyWeights(pool, progress));
+  checkpoint.Release();
+  return {};
+}
 
 Result<void> ModelExecutor::State::MakePages(Bytes memory) {
   const KvLayout layout = model->kv_layout();
@@ -163,12 +176,7 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::Load(const Options& option
       int64_t{state->model->spec().vocab} * static_cast<int64_t>(sizeof(float));
   state->rows_per_part = std::max<int64_t>(1, options.logits_memory.value / row_bytes);
   const Seconds opened = clock.Now();
-  const auto ignore = [](Bytes, Bytes) {};
-  if (options.progress) {
-    state->checkpoint.Populate(options.progress);
-  } else {
-    state->checkpoint.Populate(ignore);
-  }
+  RETURN_IF_ERROR(state->BringWeights(options));
   const Seconds mapped = clock.Now();
   state->WarmUp();
   state->load_times = {

@@ -31,14 +31,16 @@ class ModelExecutor final : public Executor {
     // tokens over a vocabulary of 152k would need 1.2 GB at once. Large enough that reading the
     // head's weights again for each part (0.3 GB, for 440 rows of logits) does not count.
     Bytes logits_memory{int64_t{256} << 20};
-    // Called as weights are mapped. May be empty.
+    // Copies the matrices to huge pages (Transformer::CopyWeights) rather than using the mapping.
+    bool copy_weights = false;
+    // Called as weights are mapped or copied. May be empty.
     std::function<void(Bytes done, Bytes total)> progress;
   };
 
   // How long each part of Load took.
   struct LoadTimes {
     Seconds open;     // Headers read and checked, tensors found, rotary table made.
-    Seconds map;      // Pages of the weights mapped; from disk, where they are not cached.
+    Seconds map;      // Weights mapped or copied; from disk, where they are not cached.
     Seconds warm_up;  // A first step, so that no request pays for first touches.
     Seconds Total() const { return open + map + warm_up; }
   };
