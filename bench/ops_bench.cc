@@ -185,7 +185,7 @@ void BenchMatMul(Context& context) {
 void BenchAttention(Context& context, int64_t batch, int64_t rows, int64_t length) {
   const Shape shape = context.settings.tiny ? kTiny : kQwen06b;
   const int layers = rows == 1 ? shape.layers : 2;
-  const int64_t pages_each = (length + kBlockTokens - 1) / kBlockTokens;
+  const int64_t pages_each = PagesFor(length);
   KvPages pages = *KvPages::Create({.layers = layers,
                                     .kv_heads = shape.kv_heads,
                                     .head_dim = shape.dim,

@@ -115,9 +115,7 @@ Step DrawStep(Random& random, std::vector<Subject>& subjects) {
           {.tokens = std::span(subject.tokens)
                          .subspan(static_cast<size_t>(start), static_cast<size_t>(count)),
            .start = start,
-           .pages =
-               std::span(subject.blocks)
-                   .first(static_cast<size_t>((start + count + kBlockTokens - 1) / kBlockTokens)),
+           .pages = std::span(subject.blocks).first(static_cast<size_t>(PagesFor(start + count))),
            .logits_rows = random.Chance(0.5) ? count : random.Between(0, count)});
     }
   }
@@ -167,12 +165,11 @@ void RunCase(Random& random, const std::filesystem::path& directory, int64_t lon
     subject.expected = lone.Run(subject.tokens, 0, static_cast<int64_t>(subject.tokens.size()));
     for (const float x : subject.expected) ASSERT_TRUE(std::isfinite(x));
   }
-  const ModelRunner::Options options{
-      .compute = compute,
-      .isa = draw_isa(),
-      .threads = static_cast<int>(random.Between(1, 3)),
-      .max_positions = longest,
-      .pages = 6 * ((longest + kBlockTokens - 1) / kBlockTokens) + random.Between(0, 5)};
+  const ModelRunner::Options options{.compute = compute,
+                                     .isa = draw_isa(),
+                                     .threads = static_cast<int>(random.Between(1, 3)),
+                                     .max_positions = longest,
+                                     .pages = 6 * PagesFor(longest) + random.Between(0, 5)};
   SCOPED_TRACE(testing::Message() << (compute == ComputeType::kBf16 ? "bf16 " : "f32 ")
                                   << IsaName(options.isa) << ", " << options.threads
                                   << " threads, against " << IsaName(lone_isa));

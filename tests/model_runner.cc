@@ -9,9 +9,8 @@ int64_t Positions(const Checkpoint& checkpoint, const ModelRunner::Options& opti
   return options.max_positions > 0 ? options.max_positions : checkpoint.spec().max_positions;
 }
 
-int64_t PagesFor(const Transformer& model, const ModelRunner::Options& options) {
-  if (options.pages > 0) return options.pages;
-  return (model.max_positions() + kBlockTokens - 1) / kBlockTokens;
+int64_t PageCount(const Transformer& model, const ModelRunner::Options& options) {
+  return options.pages > 0 ? options.pages : PagesFor(model.max_positions());
 }
 
 }  // namespace
@@ -21,7 +20,7 @@ ModelRunner::ModelRunner(const std::filesystem::path& directory, const Options& 
       pool(options.threads),
       ops(options.isa, pool),
       model(Transformer::Load(checkpoint, options.compute, Positions(checkpoint, options)).value()),
-      pages(KvPages::Create(model.kv_layout(), PagesFor(model, options)).value()),
+      pages(KvPages::Create(model.kv_layout(), PageCount(model, options)).value()),
       identity(static_cast<size_t>(pages.pages())) {
   std::iota(identity.begin(), identity.end(), 0);
 }

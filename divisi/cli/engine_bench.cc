@@ -15,8 +15,6 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-int64_t PagesFor(int64_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
-
 // Sequences with KV of their own. Every byte is written, or reads would hit the system's one page
 // of zeros.
 struct Sequences {

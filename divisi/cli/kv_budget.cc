@@ -14,7 +14,7 @@ Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec
   const int64_t page_bytes = layout.PageBytes();
   const int64_t wanted_len =
       options.max_model_len > 0 ? options.max_model_len : int64_t{spec.max_positions};
-  const int64_t pages_per_sequence = (wanted_len + kBlockTokens - 1) / kBlockTokens;
+  const int64_t pages_per_sequence = PagesFor(wanted_len);
 
   int64_t pages = 0;
   if (options.kv_memory == "auto") {

@@ -13,4 +13,7 @@ using RequestId = uint64_t;  // Unique within a process's life; never reused.
 // relies on (docs/numerics.md).
 inline constexpr int kBlockTokens = 16;
 
+// Pages that hold `tokens` tokens of one sequence. Requires: tokens >= 0.
+constexpr int64_t PagesFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
 }  // namespace divisi

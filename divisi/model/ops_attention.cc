@@ -11,8 +11,6 @@
 namespace divisi {
 namespace {
 
-int64_t PagesFor(int64_t positions) { return (positions + kBlockTokens - 1) / kBlockTokens; }
-
 // Where each row of a step lies in its sequence.
 struct RowPlace {
   int64_t position = 0;

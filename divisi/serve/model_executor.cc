@@ -138,7 +138,7 @@ Result<void> ModelExecutor::State::BringWeights(const Options& options) {
 Result<void> ModelExecutor::State::MakePages(Bytes memory) {
   const KvLayout layout = model->kv_layout();
   const int64_t fitting = PagesThatFit(layout, memory);
-  const int64_t needed = (model->max_positions() + kBlockTokens - 1) / kBlockTokens;
+  const int64_t needed = PagesFor(model->max_positions());
   if (fitting < needed) {
     return Error{
         .code = Code::kInvalidArgument,

@@ -15,8 +15,6 @@
 
 namespace divisi {
 
-inline int64_t PagesFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
-
 // A request inside the scheduler: waiting (no pages) or running.
 struct ScheduledRequest {
   Sequence sequence;

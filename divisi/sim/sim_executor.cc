@@ -43,8 +43,7 @@ void SimExecutor::CheckShape(const StepSlice& slice) {
   const int64_t end = slice.start + slice.count;
   CHECK(slice.start >= 0 && slice.count >= 1 && end <= size, "slice [{}, {}) of {}", slice.start,
         end, size);
-  const int64_t pages = (end + kBlockTokens - 1) / kBlockTokens;
-  CHECK(static_cast<int64_t>(slice.blocks.size()) == pages, "{} pages for {} tokens",
+  CHECK(static_cast<int64_t>(slice.blocks.size()) == PagesFor(end), "{} pages for {} tokens",
         slice.blocks.size(), end);
   for (const BlockId block : slice.blocks) CHECK(block >= 0 && block < options_.blocks);
   const RequestId id = sequence.request.id;
