@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "divisi/core/utf8.h"
+
 namespace divisi {
 namespace {
 
@@ -72,32 +74,6 @@ std::string WithLongIntegersAsDoubles(std::string_view text) {
     i += count;
   }
   return out;
-}
-
-// Length of the well-formed UTF-8 sequence at text[i], or 0.
-size_t SequenceLength(std::string_view text, size_t i) {
-  const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
-  const unsigned char lead = byte(i);
-  if (lead < 0x80) return 1;
-  size_t length = 0;
-  unsigned char low = 0x80, high = 0xBF;  // Bounds of the second byte (Unicode 15, table 3-7).
-  if (lead >= 0xC2 && lead <= 0xDF) {
-    length = 2;
-  } else if ((lead & 0xF0) == 0xE0) {
-    length = 3;
-    if (lead == 0xE0) low = 0xA0;
-    if (lead == 0xED) high = 0x9F;
-  } else if (lead >= 0xF0 && lead <= 0xF4) {
-    length = 4;
-    if (lead == 0xF0) low = 0x90;
-    if (lead == 0xF4) high = 0x8F;
-  }
-  if (length == 0 || i + length > text.size()) return 0;
-  if (byte(i + 1) < low || byte(i + 1) > high) return 0;
-  for (size_t k = 2; k < length; ++k) {
-    if ((byte(i + k) & 0xC0) != 0x80) return 0;
-  }
-  return length;
 }
 
 void WriteDouble(double value, std::string& out) {
@@ -175,12 +151,11 @@ void AppendJsonString(std::string_view text, std::string& out) {
         out += Format("\\u{:04x}", c);
       }
       ++i;
-    } else if (const size_t length = SequenceLength(text, i); length > 0) {
-      out.append(text, i, length);
-      i += length;
     } else {
-      out += "\xEF\xBF\xBD";
-      ++i;
+      const Utf8Step step = StepUtf8(text, i);
+      const auto length = static_cast<size_t>(step.length);
+      out += step.kind == Utf8Step::Kind::kCharacter ? text.substr(i, length) : kUtf8Replacement;
+      i += length;
     }
   }
   out += '"';

@@ -68,8 +68,8 @@ class Json {
   void Append(Json value);
 
   // Compact (indent < 0) or indented text. Doubles keep their value (shortest round trip);
-  // not-a-number and infinities, which JSON lacks, become null. Bytes that are not UTF-8 become
-  // U+FFFD.
+  // not-a-number and infinities, which JSON lacks, become null. Broken UTF-8 is
+  // written as RepairUtf8 repairs it.
   std::string Dump(int indent = -1) const;
 
   friend bool operator==(const Json&, const Json&) = default;

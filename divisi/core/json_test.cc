@@ -33,6 +33,7 @@ TEST(JsonTest, RefusesWhatIsNotJson) {
 
 TEST(JsonTest, BrokenUtf8BecomesReplacement) {
   EXPECT_EQ(Json("a\xff\xc3").Dump(), "\"a\xEF\xBF\xBD\xEF\xBF\xBD\"");
+  EXPECT_EQ(Json("\xe6\x97 a").Dump(), "\"\xEF\xBF\xBD a\"");  // One for a broken sequence.
   EXPECT_EQ(Json("\xed\xa0\x80").Dump(), "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "divisi/core/utf8.h"
 #include "divisi/model/unicode.h"
-#include "divisi/model/utf8.h"
 
 namespace divisi {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::string_view kWordPattern =
 size_t Before(std::string_view text, size_t position) {
   do {
     --position;
-  } while (position > 0 && (text[position] & 0xC0) == 0x80);
+  } while (position > 0 && IsUtf8Continuation(text[position]));
   return position;
 }
 

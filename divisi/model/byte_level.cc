@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "divisi/model/utf8.h"
+#include "divisi/core/utf8.h"
 
 namespace divisi {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "divisi/core/utf8.h"
 #include "divisi/model/jinja_text.h"
-#include "divisi/model/utf8.h"
 
 namespace divisi {
 namespace {

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "divisi/core/utf8.h"
 #include "divisi/model/jinja_builtins.h"
 #include "divisi/model/jinja_print.h"
 #include "divisi/model/jinja_text.h"

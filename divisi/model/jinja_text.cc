@@ -3,34 +3,23 @@
 #include <algorithm>
 
 #include "divisi/core/check.h"
+#include "divisi/core/utf8.h"
 #include "divisi/model/unicode.h"
-#include "divisi/model/utf8.h"
 
 namespace divisi {
 namespace {
 
-unsigned char ByteAt(std::string_view text, size_t i) {
-  return static_cast<unsigned char>(text[i]);
-}
-
-// Bytes of the sequence whose lead byte this is. Requires: a lead byte of valid UTF-8.
-size_t SequenceBytes(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if (lead < 0xE0) return 2;
-  return lead < 0xF0 ? 3 : 4;
-}
+size_t BytesAt(std::string_view text, size_t i) { return static_cast<size_t>(Utf8Length(text[i])); }
 
 // How often a limit lets something be done. A negative one is none, and as an unsigned number it is
 // beyond what any text has room for; a template may write any integer, which -- must not pass.
 uint64_t Times(int64_t limit) { return static_cast<uint64_t>(limit); }
 
-bool IsContinuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
-
-size_t FirstBytes(std::string_view text) { return SequenceBytes(ByteAt(text, 0)); }
+size_t FirstBytes(std::string_view text) { return BytesAt(text, 0); }
 
 size_t LastBytes(std::string_view text) {
   size_t start = text.size() - 1;
-  while (start > 0 && IsContinuation(ByteAt(text, start))) --start;
+  while (start > 0 && IsUtf8Continuation(text[start])) --start;
   return text.size() - start;
 }
 
@@ -56,15 +45,6 @@ size_t LineEndBytes(std::string_view text) {
 
 }  // namespace
 
-size_t FindBadUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const Utf8Step step = StepUtf8(text, i);
-    if (step.kind != Utf8Step::Kind::kCharacter) return i;
-    i += static_cast<size_t>(step.length);
-  }
-  return std::string_view::npos;
-}
-
 char32_t FirstCodePoint(std::string_view text) {
   return DecodeUtf8(text, 0, static_cast<int>(FirstBytes(text)));
 }
@@ -72,16 +52,11 @@ char32_t FirstCodePoint(std::string_view text) {
 std::vector<std::string_view> CodePoints(std::string_view text) {
   std::vector<std::string_view> parts;
   for (size_t i = 0; i < text.size();) {
-    const size_t length = SequenceBytes(ByteAt(text, i));
+    const size_t length = BytesAt(text, i);
     parts.push_back(text.substr(i, length));
     i += length;
   }
   return parts;
-}
-
-int64_t CountCodePoints(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return !IsContinuation(static_cast<unsigned char>(c)); });
 }
 
 bool IsSpace(char32_t c) {

@@ -10,14 +10,11 @@
 
 namespace divisi {
 
-// Offset of the first byte that is not well-formed UTF-8; npos when all are.
-size_t FindBadUtf8(std::string_view text);
 // Decodes the first code point of `text`. Requires: not empty.
 char32_t FirstCodePoint(std::string_view text);
 
 // The text of each code point.
 std::vector<std::string_view> CodePoints(std::string_view text);
-int64_t CountCodePoints(std::string_view text);
 
 // Python's str.isspace of one code point: what strip() and split() remove.
 bool IsSpace(char32_t code_point);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "divisi/core/utf8.h"
 #include "divisi/model/jinja_text.h"
 
 namespace divisi {

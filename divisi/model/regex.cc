@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "divisi/core/check.h"
+#include "divisi/core/utf8.h"
 
 namespace divisi {
 namespace {
@@ -196,7 +197,7 @@ std::optional<Matcher::Match> Matcher::Find(const Regex& regex, std::string_view
     if (start == text.size()) return std::nullopt;
     do {
       ++start;
-    } while (start < text.size() && (text[start] & 0xC0) == 0x80);
+    } while (start < text.size() && IsUtf8Continuation(text[start]));
   }
   exhausted_ = true;
   return std::nullopt;

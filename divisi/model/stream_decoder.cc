@@ -1,8 +1,8 @@
 #include <utility>
 
 #include "divisi/core/check.h"
+#include "divisi/core/utf8.h"
 #include "divisi/model/tokenizer.h"
-#include "divisi/model/utf8.h"
 
 namespace divisi {
 

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "divisi/core/utf8.h"
+
 namespace divisi {
 namespace {
 
@@ -21,10 +23,10 @@ Json::Object SpecialToken(const Special& special) {
           {"single_word", false},       {"special", true}};
 }
 
-// UTF-8 of a code point below 0x800.
 std::string Utf8(int code) {
-  if (code < 0x80) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
+  std::string text;
+  AppendUtf8(static_cast<char32_t>(code), text);
+  return text;
 }
 
 // The 256 bytes as characters, in id order: printable ones stand for themselves, and the others, in

@@ -3,13 +3,13 @@
 #include <utility>
 
 #include "divisi/core/file.h"
+#include "divisi/core/utf8.h"
 #include "divisi/model/added_tokens.h"
 #include "divisi/model/bpe.h"
 #include "divisi/model/byte_level.h"
 #include "divisi/model/pre_tokenizer.h"
 #include "divisi/model/tokenizer_file.h"
 #include "divisi/model/unicode.h"
-#include "divisi/model/utf8.h"
 #include "divisi/model/vocabulary.h"
 
 namespace divisi {

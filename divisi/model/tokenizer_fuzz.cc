@@ -7,9 +7,9 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/json.h"
+#include "divisi/core/utf8.h"
 #include "divisi/model/byte_level.h"
 #include "divisi/model/tokenizer.h"
-#include "divisi/model/utf8.h"
 
 namespace divisi {
 namespace {

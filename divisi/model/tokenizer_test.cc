@@ -8,9 +8,9 @@
 #include "divisi/core/file.h"
 #include "divisi/core/json.h"
 #include "divisi/core/random.h"
+#include "divisi/core/utf8.h"
 #include "divisi/model/added_tokens.h"
 #include "divisi/model/byte_level.h"
-#include "divisi/model/utf8.h"
 
 namespace divisi {
 namespace {

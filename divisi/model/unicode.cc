@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "divisi/core/check.h"
-#include "divisi/model/utf8.h"
+#include "divisi/core/utf8.h"
 
 namespace divisi {
 namespace {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "divisi/core/json.h"
+#include "divisi/core/utf8.h"
 #include "divisi/model/tokenizer.h"
 
 namespace divisi {
@@ -23,8 +24,9 @@ inline std::string ByteLevelCharacter(int byte) {
     code = 256;
     for (int b = 0; b < byte; ++b) code += printable(b) ? 0 : 1;
   }
-  if (code < 128) return std::string(1, static_cast<char>(code));
-  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
+  std::string text;
+  AppendUtf8(static_cast<char32_t>(code), text);
+  return text;
 }
 
 inline Tokenizer MakeByteTokenizer() {

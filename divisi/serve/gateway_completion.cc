@@ -5,6 +5,7 @@
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
+#include "divisi/core/utf8.h"
 
 namespace divisi {
 
@@ -219,7 +220,7 @@ void Completion::GiveBeginning(Choice& choice) {
     add(echo.Push(scored ? choice.prompt_scores[i - 1] : SampledToken{.token = prompt[i]}));
   }
   add(echo.Finish());
-  choice.offset = CountCharacters(text);
+  choice.offset = CountCodePoints(text);
   if (request_.generation.stream) {
     AppendChunk(choice, text, tokens, false);
   } else {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "divisi/core/utf8.h"
 #include "divisi/serve/scripted_backend.h"
 
 namespace divisi {
@@ -198,7 +199,7 @@ TEST_F(GatewayTest, EchoWithLogprobsScoresThePrompt) {
   const Json& logprobs = *Choice(body).Find("logprobs");
   EXPECT_EQ(*logprobs.Find("token_logprobs"), Json(Json::Array{Json(), -2.0, -1.0}));
   EXPECT_EQ(logprobs.Find("text_offset")->as_array()[2],
-            Json(CountCharacters(tokenizer_.Decode(std::span(all).first(2), true))));
+            Json(CountCodePoints(tokenizer_.Decode(std::span(all).first(2), true))));
   EXPECT_TRUE(logprobs.Find("top_logprobs")->as_array()[0].is_null());
   EXPECT_EQ(logprobs.Find("top_logprobs")->as_array()[1].as_object().size(), 2u);
 }
@@ -232,7 +233,7 @@ TEST_F(GatewayTest, TheEndTokenHasALogprobAndNoText) {
     }
     EXPECT_EQ(text, tokenizer_.Decode(std::span(&cat, 1), true));
     EXPECT_THAT(scores, ElementsAre(Json(-1.0), Json(-2.0)));
-    EXPECT_THAT(offsets, ElementsAre(Json(0), Json(CountCharacters(text))));
+    EXPECT_THAT(offsets, ElementsAre(Json(0), Json(CountCodePoints(text))));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "divisi/core/check.h"
+#include "divisi/core/utf8.h"
 
 namespace divisi {
 
@@ -44,10 +45,6 @@ size_t StopMatcher::HeldBytes() const {
   return held;
 }
 
-int64_t CountCharacters(std::string_view text) {
-  return std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; });
-}
-
 TextOutput::TextOutput(const Tokenizer& tokenizer, Options options)
     : options_(std::move(options)),
       decoder_(tokenizer, options_.skip_special_tokens),
@@ -75,7 +72,7 @@ TextOutput::Piece TextOutput::Finish(std::optional<SampledToken> terminator) {
 TextOutput::Piece TextOutput::Take(std::string text, bool last) {
   Piece piece;
   total_bytes_ += text.size();
-  total_characters_ += CountCharacters(text);
+  total_characters_ += CountCodePoints(text);
   const StopMatcher::Found found = matcher_.Push(text);
   held_ += text;
   size_t boundary = total_bytes_ - (last ? 0 : matcher_.HeldBytes());

@@ -96,7 +96,4 @@ class TextOutput {
   std::deque<Waiting> waiting_;  // Tokens whose text is held; as many as the held bytes need.
 };
 
-// Code points in well-formed UTF-8.
-int64_t CountCharacters(std::string_view text);
-
 }  // namespace divisi

@@ -1,4 +1,4 @@
-#include "divisi/model/utf8.h"
+#include "divisi/core/utf8.h"
 
 #include <gtest/gtest.h>
 

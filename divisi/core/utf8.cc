@@ -1,11 +1,11 @@
-#include "divisi/model/utf8.h"
+#include "divisi/core/utf8.h"
+
+#include <algorithm>
 
 #include "divisi/core/check.h"
 
 namespace divisi {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 struct LeadByte {
   int length = 0;            // Of the sequence that it begins; 0 for a byte that begins none.
@@ -33,7 +33,7 @@ void AppendRepaired(std::string_view text, size_t end, std::string& out) {
     const Utf8Step step = StepUtf8(text, i);
     if (step.kind != Utf8Step::Kind::kCharacter) {
       out.append(text.substr(copied, i - copied));
-      out.append(kReplacement);
+      out.append(kUtf8Replacement);
       copied = i + step.length;
     }
     i += step.length;
@@ -50,20 +50,24 @@ Utf8Step StepUtf8(std::string_view text, size_t position) {
   const size_t available = text.size() - position;
   for (int i = 1; i < lead.length; ++i) {
     if (static_cast<size_t>(i) == available) return {Utf8Step::Kind::kUnfinished, i};
-    const bool follows =
-        i == 1 ? byte(1) >= lead.low && byte(1) <= lead.high : (byte(i) & 0xC0) == 0x80;
+    const bool follows = i == 1 ? byte(1) >= lead.low && byte(1) <= lead.high
+                                : IsUtf8Continuation(text[position + i]);
     if (!follows) return {Utf8Step::Kind::kBroken, i};
   }
   return {Utf8Step::Kind::kCharacter, lead.length};
 }
 
-bool IsUtf8(std::string_view text) {
+size_t FindBadUtf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const Utf8Step step = StepUtf8(text, i);
-    if (step.kind != Utf8Step::Kind::kCharacter) return false;
-    i += step.length;
+    if (step.kind != Utf8Step::Kind::kCharacter) return i;
+    i += static_cast<size_t>(step.length);
   }
-  return true;
+  return std::string_view::npos;
+}
+
+int64_t CountCodePoints(std::string_view text) {
+  return std::ranges::count_if(text, [](char byte) { return !IsUtf8Continuation(byte); });
 }
 
 std::string RepairUtf8(std::string_view text) {

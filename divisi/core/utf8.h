@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,7 +24,28 @@ struct Utf8Step {
 // Substitution of Maximal Subparts".
 Utf8Step StepUtf8(std::string_view text, size_t position);
 
-bool IsUtf8(std::string_view text);
+// Offset of the first byte that no well-formed sequence holds; npos where there is none.
+size_t FindBadUtf8(std::string_view text);
+inline bool IsUtf8(std::string_view text) { return FindBadUtf8(text) == std::string_view::npos; }
+
+// Whether the byte goes on with a sequence that an earlier one began.
+constexpr bool IsUtf8Continuation(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
+// Bytes of the sequence that `lead` begins. Requires: the first byte of a well-formed sequence.
+constexpr int Utf8Length(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  if (byte < 0x80) return 1;
+  if (byte < 0xE0) return 2;
+  return byte < 0xF0 ? 3 : 4;
+}
+
+// How many characters begin in `text`: its code points, where it is UTF-8.
+int64_t CountCodePoints(std::string_view text);
+
+// U+FFFD, which stands for what is broken.
+inline constexpr std::string_view kUtf8Replacement = "\xEF\xBF\xBD";
 
 // `text` with each maximal subpart of an ill-formed sequence replaced by U+FFFD; an unfinished
 // sequence at the end counts as one.
