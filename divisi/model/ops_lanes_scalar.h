@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "divisi/core/half.h"
+
 namespace divisi {
 
 struct ScalarLanes {
@@ -130,16 +132,6 @@ struct ScalarLanes {
   template <int kQuads>
   static void SumEach(const F* a, float* out) {
     for (int i = 0; i < 4 * kQuads; ++i) out[i] = Sum(a[i]);
-  }
-
-  static float HalfToFloat(uint16_t half) {
-    const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-    const uint32_t exponent = (half >> 10) & 31;
-    const uint32_t fraction = half & 0x3ffu;
-    if (exponent == 31) return FromBits(sign | 0x7f800000u | (fraction << 13));
-    if (exponent != 0) return FromBits(sign | ((exponent + 112) << 23) | (fraction << 13));
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-    return FromBits(sign | ToBits(magnitude));
   }
 };
 

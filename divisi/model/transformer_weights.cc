@@ -1,27 +1,16 @@
 #include "divisi/model/transformer_weights.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "divisi/core/half.h"
+
 namespace divisi {
 namespace {
-
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
-  const uint32_t exponent = (half >> 10) & 0x1f;
-  const uint32_t mantissa = half & 0x3ff;
-  if (exponent == 0) {  // Zero and subnormals: mantissa * 2^-24.
-    const float value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign != 0 ? -value : value;
-  }
-  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
-}
 
 std::vector<float> ToFloats(const TensorView& tensor) {
   const int64_t width = ElementBytes(tensor.type);
@@ -33,9 +22,7 @@ std::vector<float> ToFloats(const TensorView& tensor) {
   for (size_t i = 0; i < values.size(); ++i) {
     uint16_t bits = 0;
     std::memcpy(&bits, tensor.bytes.data() + 2 * i, 2);
-    values[i] = tensor.type == DataType::kBf16
-                    ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
-                    : HalfToFloat(bits);
+    values[i] = tensor.type == DataType::kBf16 ? Bf16ToFloat(bits) : HalfToFloat(bits);
   }
   return values;
 }
