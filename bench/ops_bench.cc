@@ -258,10 +258,7 @@ int main(int argc, char** argv) {
     } else if (arg == "--rounds" && has_value) {
       settings.rounds = std::atoi(argv[++i]);
     } else if (arg == "--isa" && has_value) {
-      const std::string name = argv[++i];
-      for (const divisi::Isa isa : divisi::SupportedIsas()) {
-        if (name == divisi::IsaName(isa)) settings.isa = isa;
-      }
+      settings.isa = divisi::ChooseIsa(argv[++i]).value();
     } else {
       settings.sections.push_back(arg);
     }

@@ -18,7 +18,7 @@ namespace {
 struct Options {
   std::string model;
   std::string dtype = "auto";
-  std::string isa;
+  std::string isa = "auto";
   std::string weights = "auto";
   std::string format = "text";
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -33,30 +33,16 @@ T OrFail(Result<T> result) {
   return std::move(result).value();
 }
 
-// The fastest instruction set here, or the named one.
-Isa ChooseIsa(const std::string& name) {
-  const std::vector<Isa> supported = SupportedIsas();
-  if (name.empty()) return supported.back();
-  std::string known;
-  for (const Isa isa : supported) {
-    if (name == IsaName(isa)) return isa;
-    known += Format(" {}", IsaName(isa));
-  }
-  FailCommand(Error{Code::kInvalidArgument, Format("--isa {}: this machine runs{}", name, known)});
-}
-
 void Run(Options options) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const Checkpoint checkpoint = OrFail(Checkpoint::Open(options.model));
-  const bool bf16 = options.dtype == "bfloat16" ||
-                    (options.dtype == "auto" && checkpoint.spec().stored_type == DataType::kBf16);
+  const ComputeType compute = ChooseComputeType(options.dtype, checkpoint.spec().stored_type);
   int64_t positions = options.bench.context + 1 + kDecodeSteps;
   for (const int64_t tokens : options.bench.prefill_tokens) {
     positions = std::max(positions, tokens + 1);
   }
-  Transformer model = OrFail(
-      Transformer::Load(checkpoint, bf16 ? ComputeType::kBf16 : ComputeType::kF32, positions));
-  options.bench.isa = ChooseIsa(options.isa);
+  Transformer model = OrFail(Transformer::Load(checkpoint, compute, positions));
+  options.bench.isa = OrFail(ChooseIsa(options.isa));
   options.bench.progress = [&](const std::string& text) {
     if (terminal) std::fprintf(stderr, "\r\033[K%s", text.c_str());
   };
@@ -76,7 +62,7 @@ void Run(Options options) {
                 EngineBenchJson(points, options.bench.isa, options.threads).Dump(2).c_str());
     return;
   }
-  std::printf("%s, %d threads, kernels for %s\n%s", bf16 ? "bfloat16" : "float32", options.threads,
+  std::printf("%s, %d threads, kernels for %s\n%s", ComputeTypeName(compute), options.threads,
               IsaName(options.bench.isa), EngineBenchTable(points).c_str());
 }
 

@@ -34,19 +34,6 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-Result<ComputeType> ChooseCompute(const std::string& dtype, DataType stored) {
-  if (dtype == "bfloat16") return ComputeType::kBf16;
-  if (dtype == "float32") return ComputeType::kF32;
-  return stored == DataType::kBf16 ? ComputeType::kBf16 : ComputeType::kF32;
-}
-
-std::optional<Isa> ChooseIsa(const std::string& name) {
-  for (const Isa isa : SupportedIsas()) {
-    if (name == IsaName(isa)) return isa;
-  }
-  return std::nullopt;
-}
-
 std::vector<std::string> ServedNames(const ServeOptions& options) {
   if (!options.served_names.empty()) return options.served_names;
   std::error_code error;  // Without a working directory the path as given has to do.
@@ -132,20 +119,19 @@ Result<void> Server::Start() {
   http_.emplace(std::move(http));
   RETURN_IF_ERROR(LoadModel());
   const ModelExecutor::LoadTimes& times = executor_->load_times();
-  logger_.Log(
-      LogLevel::kInfo, "ready",
-      {{"model", ServedNames(options_).front()},
-       {"family", executor_->spec().family},
-       {"parameters", executor_->spec().Parameters()},
-       {"compute", executor_->pages().layout().type == ComputeType::kBf16 ? "bfloat16" : "float32"},
-       {"isa", IsaName(executor_->isa())},
-       {"threads", executor_->threads()},
-       {"kv_pages", executor_->pages().pages()},
-       {"max_model_len", executor_->max_model_len()},
-       {"open_seconds", times.open.value},
-       {"map_seconds", times.map.value},
-       {"warm_up_seconds", times.warm_up.value},
-       {"start_seconds", (clock_.Now() - began).value}});
+  logger_.Log(LogLevel::kInfo, "ready",
+              {{"model", ServedNames(options_).front()},
+               {"family", executor_->spec().family},
+               {"parameters", executor_->spec().Parameters()},
+               {"compute", ComputeTypeName(executor_->pages().layout().type)},
+               {"isa", IsaName(executor_->isa())},
+               {"threads", executor_->threads()},
+               {"kv_pages", executor_->pages().pages()},
+               {"max_model_len", executor_->max_model_len()},
+               {"open_seconds", times.open.value},
+               {"map_seconds", times.map.value},
+               {"warm_up_seconds", times.warm_up.value},
+               {"start_seconds", (clock_.Now() - began).value}});
   const bool v6 = options_.host.find(':') != std::string::npos;
   std::printf("listening on http://%s%s%s:%d\n", v6 ? "[" : "", options_.host.c_str(),
               v6 ? "]" : "", http_->port());
@@ -155,7 +141,8 @@ Result<void> Server::Start() {
 
 Result<void> Server::LoadModel() {
   ASSIGN_OR_RETURN(const ModelSpec spec, LoadModelSpec(options_.model));
-  ASSIGN_OR_RETURN(const ComputeType compute, ChooseCompute(options_.dtype, spec.stored_type));
+  const ComputeType compute = ChooseComputeType(options_.dtype, spec.stored_type);
+  ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(options_.isa));
   const KvLayout layout{
       .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim, .type = compute};
   const Bytes available = AvailableMemory();
@@ -173,7 +160,7 @@ Result<void> Server::LoadModel() {
           {.directory = options_.model,
            .compute = compute,
            .threads = options_.threads > 0 ? options_.threads : std::max(1, cores),
-           .isa = ChooseIsa(options_.isa),
+           .isa = isa,
            .max_model_len = budget.max_model_len,
            .kv_memory = budget.memory,
            .copy_weights = ShouldCopyWeights(options_.weights, weights, budget.memory, available),

@@ -11,14 +11,11 @@
 #include <cstddef>
 #include <utility>
 
-#include "divisi/catalog/model_spec.h"
 #include "divisi/core/huge_memory.h"
 #include "divisi/core/ids.h"
+#include "divisi/model/compute_type.h"
 
 namespace divisi {
-
-// What activations and KV are rounded to; sums are f32 in both.
-enum class ComputeType { kBf16, kF32 };
 
 struct KvLayout {
   int layers = 0;

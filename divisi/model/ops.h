@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "divisi/core/result.h"
 #include "divisi/core/thread_pool.h"
 #include "divisi/model/kv_pages.h"
 
@@ -25,6 +27,9 @@ const char* IsaName(Isa isa);
 // Those this machine runs, slowest first; never empty. kAvx512Bf16 is left out where the
 // processor's dot product rounds otherwise than the rule (dot_check.h).
 std::vector<Isa> SupportedIsas();
+// The one of that name; "auto" is the fastest that this machine runs.
+// Errors: kInvalidArgument for one that it does not run, naming those that it does.
+Result<Isa> ChooseIsa(std::string_view name);
 
 // A weight matrix used where it lies: [rows = N, cols = K] row-major, any alignment.
 struct WeightMatrix {

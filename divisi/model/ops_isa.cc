@@ -2,6 +2,7 @@
 #include <hwy/targets.h>
 
 #include "divisi/core/check.h"
+#include "divisi/core/format.h"
 #include "divisi/model/dot_check.h"
 #include "divisi/model/ops.h"
 #include "divisi/model/ops_kernels.h"
@@ -33,6 +34,18 @@ std::vector<Isa> SupportedIsas() {
     if (keeps_rule) isas.push_back(Isa::kAvx512Bf16);
   }
   return isas;
+}
+
+Result<Isa> ChooseIsa(std::string_view name) {
+  const std::vector<Isa> supported = SupportedIsas();
+  if (name == "auto") return supported.back();
+  std::string names;
+  for (const Isa isa : supported) {
+    if (name == IsaName(isa)) return isa;
+    names += Format("{}{}", names.empty() ? "" : ", ", IsaName(isa));
+  }
+  return Error{Code::kInvalidArgument,
+               Format("this machine does not run {}; it runs {}", name, names)};
 }
 
 const Kernels& KernelsOf(Isa isa) {

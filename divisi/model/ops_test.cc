@@ -327,5 +327,14 @@ TEST(Rounding, GoesToTheNearestEvenBf16) {
   }
 }
 
+TEST(IsaTest, ChosenByNameOrTheFastest) {
+  EXPECT_EQ(ChooseIsa("auto").value(), SupportedIsas().back());
+  EXPECT_EQ(ChooseIsa("scalar").value(), Isa::kScalar);
+  const auto unknown = ChooseIsa("neon");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().code, Code::kInvalidArgument);
+  EXPECT_NE(unknown.error().message.find("it runs scalar"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace divisi

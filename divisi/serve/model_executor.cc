@@ -81,17 +81,6 @@ void UseRow(const RowUse& use, const StepPlan& plan, std::span<const float> logi
   }
 }
 
-Result<Isa> ChooseIsa(std::optional<Isa> wanted) {
-  const std::vector<Isa> supported = SupportedIsas();
-  if (!wanted) return supported.back();
-  if (std::ranges::find(supported, *wanted) != supported.end()) return *wanted;
-  std::string names;
-  for (const Isa isa : supported) names += Format("{}{}", names.empty() ? "" : ", ", IsaName(isa));
-  return Error{
-      .code = Code::kInvalidArgument,
-      .message = Format("this machine does not run {}; it runs {}", IsaName(*wanted), names)};
-}
-
 Result<int64_t> ChooseLength(const ModelSpec& spec, int64_t wanted) {
   if (wanted == 0) return int64_t{spec.max_positions};
   if (wanted > 0 && wanted <= spec.max_positions) return wanted;
@@ -166,7 +155,7 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::Load(const Options& option
                                                            const Clock& clock) {
   CHECK(options.threads >= 1, "threads {}", options.threads);
   const Seconds start = clock.Now();
-  ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(options.isa));
+  ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(options.isa ? IsaName(*options.isa) : "auto"));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(options.directory));
   ASSIGN_OR_RETURN(const int64_t length, ChooseLength(checkpoint.spec(), options.max_model_len));
   auto state = std::make_unique<State>(std::move(checkpoint), options.threads, isa);
