@@ -254,6 +254,9 @@ void Engine::State::Note(SchedulerEvent event, Active& active, Seconds began, Se
   } else {
     timeline.finished = ended;
     pending.finish = event.reason;
+    if (event.reason == FinishReason::kLength && !active.answered) {
+      counters_.prompt_tokens += active.prompt_tokens;  // No output was asked for.
+    }
     ++counters_.finished[static_cast<size_t>(event.reason)];
     left_queue_ += !active.scheduled;
   }

@@ -47,7 +47,8 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prefill_tokens = 0;  // Computed, not those found in shared pages; recomputed ones too.
   int64_t decode_tokens = 0;   // Computed.
-  int64_t prompt_tokens = 0;   // Of requests whose first token came, cached ones included.
+  // Of requests whose first token came, or that wanted none; cached ones included.
+  int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
   std::array<int64_t, 4> finished{};  // By FinishReason.
   StepTokensHistogram step_tokens;

@@ -125,6 +125,22 @@ TEST(EngineTest, RunsARequestToItsEnd) {
   EXPECT_EQ(f.sim.first_fault(), "");
 }
 
+TEST(EngineTest, WithoutOutputTheLastEventFollowsThePrompt) {
+  Fixture f;
+  Engine engine(f.options, f.sim, f.clock);
+  Inbox inbox;
+  ASSERT_TRUE(engine.Submit(RequestOf(256, 0), inbox.Sink()).ok());  // All of max_model_len.
+  const std::vector<RequestEvent> events = inbox.Wait();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(events[0].tokens.empty());
+  EXPECT_EQ(events[0].finish, FinishReason::kLength);
+  EXPECT_EQ(events[0].timeline.first_token, Seconds());
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.prompt_tokens, 256);
+  EXPECT_EQ(stats.generated_tokens, 0);
+  EXPECT_EQ(stats.scheduler.blocks_used, 0);
+}
+
 TEST(EngineTest, PromptScoresComeWithTheEvents) {
   Fixture f;
   Engine engine(f.options, f.sim, f.clock);
@@ -147,7 +163,7 @@ TEST(EngineTest, RefusesAtOnceWhatCouldNeverRun) {
   const auto never = [](RequestEvent) { ADD_FAILURE() << "a refused request has no events"; };
   EXPECT_EQ(engine.Submit(RequestOf(256, 1), never).error().code, Code::kOutOfRange);
   EXPECT_EQ(engine.Submit(RequestOf(0, 1), never).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(engine.Submit(RequestOf(1, 0), never).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(engine.Submit(RequestOf(1, -1), never).error().code, Code::kInvalidArgument);
 }
 
 TEST(EngineTest, SubmitNeitherWaitsForAStepNorOverfillsTheQueue) {

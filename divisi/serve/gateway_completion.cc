@@ -68,7 +68,7 @@ Request Completion::EngineRequest(const Choice& choice, uint64_t index) const {
   const GenerationRequest& generation = request_.generation;
   Request request{.prompt = request_.prompts[choice.prompt], .sampling = generation.sampling};
   request.sampling.seed = ChoiceSeed(generation.sampling.seed, index);
-  request.max_tokens = std::max<int64_t>(1, *generation.max_tokens);
+  request.max_tokens = *generation.max_tokens;
   request.stop_token_ids = generation.stop_token_ids;
   if (!generation.ignore_eos) {
     const auto& ends = context_.model->eos_token_ids;
@@ -151,7 +151,6 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
     Give(choice, std::move(rest));
   }
   if (choice.finish) {
-    if (*request_.generation.max_tokens == 0) choice.finish = FinishReason::kLength;
     choice.timeline.finished = event.time;
     AppendChunk(choice, {}, {}, true);
   }
@@ -159,7 +158,6 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
 
 bool Completion::TakeToken(Choice& choice, SampledToken token, bool is_terminator, Seconds now,
                            TextOutput::Piece& piece) {
-  if (*request_.generation.max_tokens == 0) return false;  // Asked to score the prompt alone.
   if (++choice.completion_tokens == 1) {
     context_.metrics->OnFirstToken(now - label_.arrived);
   } else {

@@ -47,7 +47,9 @@ ApiError TooLong(std::string param, int64_t prompt_tokens, std::optional<int64_t
                  const GatewayModel& model) {
   std::string text =
       Format("This model's maximum context length is {} tokens. ", model.max_model_len);
-  if (max_tokens.value_or(0) > 0) {
+  if (max_tokens == 0) {
+    text += Format("However, the prompt has {} tokens. Please reduce its length.", prompt_tokens);
+  } else if (max_tokens) {
     text += Format(
         "However, you requested {} tokens ({} in the prompt, {} in the completion). "
         "Please reduce the length of the prompt or completion.",
@@ -76,7 +78,7 @@ std::optional<ApiError> FitContext(PreparedRequest& request, const GatewayModel&
   }
   const int64_t prompt_tokens = static_cast<int64_t>(longest);
   auto& max_tokens = request.generation.max_tokens;
-  const int64_t least = std::max<int64_t>(1, max_tokens.value_or(1));
+  const int64_t least = max_tokens.value_or(1);
   const int64_t room = model.max_model_len - prompt_tokens;
   if (least > room) return TooLong(param, prompt_tokens, max_tokens, model);
   if (!max_tokens) {

@@ -239,13 +239,27 @@ TEST_F(GatewayTest, TheEndTokenHasALogprobAndNoText) {
 
 TEST_F(GatewayTest, ScoresAPromptWithoutMakingTokens) {
   auto exchange = Complete(R"({"prompt":"ab","max_tokens":0,"echo":true})");
-  EXPECT_EQ(backend_.request(0).max_tokens, 1);
-  backend_.SendIds(0, {kEos}, FinishReason::kStop);
+  EXPECT_EQ(backend_.request(0).max_tokens, 0);
+  backend_.SendIds(0, {}, FinishReason::kLength);
   exchange->RunPosted();
   const Json body = Body(*exchange);
   EXPECT_EQ(*Choice(body).Find("text"), Json("ab"));
   EXPECT_EQ(*Choice(body).Find("finish_reason"), Json("length"));
   EXPECT_EQ(*body.Find("usage")->Find("completion_tokens"), Json(0));
+}
+
+TEST_F(GatewayTest, ScoresAPromptThatFillsTheContext) {
+  std::string ids = "1";
+  for (int i = 1; i < 64; ++i) ids += ",1";
+  const auto full = Complete(Format(R"({{"prompt":[{}],"max_tokens":0,"echo":true}})", ids));
+  EXPECT_FALSE(full->ended());
+  ASSERT_EQ(backend_.submitted().size(), 1u);
+  EXPECT_EQ(backend_.request(0).prompt.size(), 64u);
+  const auto over = Complete(Format(R"({{"prompt":[{},1],"max_tokens":0,"echo":true}})", ids));
+  EXPECT_EQ(ErrorCode(*over), "context_length_exceeded");
+  EXPECT_THAT(over->response()->body, HasSubstr("the prompt has 65 tokens."));
+  const auto next = Complete(Format(R"({{"prompt":[{}],"max_tokens":1,"echo":true}})", ids));
+  EXPECT_EQ(ErrorCode(*next), "context_length_exceeded");
 }
 
 TEST_F(GatewayTest, AClientThatLeavesCancelsAllItsRequests) {

@@ -15,7 +15,7 @@ struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;         // At least one token.
   SamplingParams sampling;
-  int64_t max_tokens = 16;             // Output tokens, at least 1.
+  int64_t max_tokens = 16;  // Output tokens; 0: the prompt is scored alone.
   std::vector<TokenId>
       stop_token_ids;  // The model's end tokens and the request's own; these end it.
   int prompt_logprobs = -1;            // As SamplingParams::top_logprobs, for the prompt's tokens.

@@ -16,18 +16,16 @@ int64_t ContextLimit(const SchedulerOptions& options) {
 
 Result<void> CheckRequest(const SchedulerOptions& options, const Request& request) {
   if (request.prompt.empty()) return Error{Code::kInvalidArgument, "the prompt has no tokens"};
-  if (request.max_tokens < 1) {
+  if (request.max_tokens < 0) {
     return Error{Code::kInvalidArgument,
-                 Format("max_tokens is {}; it must be at least 1", request.max_tokens)};
+                 Format("max_tokens is {}; it must be at least 0", request.max_tokens)};
   }
   const int64_t limit = ContextLimit(options);
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  if (prompt + 1 > limit) {
-    return Error{
-        Code::kOutOfRange,
-        Format("the prompt has {} tokens and leaves no room for output in a context of {}; "
-               "shorten it",
-               prompt, limit)};
+  if (prompt + std::min<int64_t>(1, request.max_tokens) > limit) {
+    return Error{Code::kOutOfRange,
+                 Format("the prompt has {} tokens{} in a context of {}; shorten it", prompt,
+                        prompt > limit ? "" : " and leaves no room for output", limit)};
   }
   return {};
 }
@@ -136,6 +134,13 @@ void Scheduler::State::TakeScores(ScheduledRequest& entry, int64_t start,
 void Scheduler::State::TakeToken(ScheduledRequest& entry, SampledToken token,
                                  std::vector<SchedulerEvent>& events) {
   const Request& request = entry.sequence.request;
+  if (request.max_tokens == 0) {  // Drawn only because a prompt's last row has no other use.
+    entry.ended = true;
+    events.push_back({.kind = SchedulerEvent::Kind::kFinished,
+                      .request = request.id,
+                      .reason = FinishReason::kLength});
+    return;
+  }
   const TokenId id = token.token;
   entry.sequence.tokens.push_back(id);
   events.push_back(

@@ -54,8 +54,8 @@ struct SchedulerOptions {
 int64_t ContextLimit(const SchedulerOptions& options);
 
 // Whether the request could ever run.
-// Errors: kInvalidArgument for an empty prompt or max_tokens below 1; kOutOfRange when
-// prompt + 1 > ContextLimit.
+// Errors: kInvalidArgument for an empty prompt or max_tokens below 0; kOutOfRange when the prompt,
+// with one token of output if any is asked for, is beyond ContextLimit.
 Result<void> CheckRequest(const SchedulerOptions& options, const Request& request);
 
 // What happened to a request in a committed step.

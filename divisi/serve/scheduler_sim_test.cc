@@ -127,8 +127,8 @@ class Soak {
       if (random_.Chance(impatient)) client.cancels = now + Seconds(random_.Exponential(0.1));
       Request& request = client.request;
       request.id = static_cast<RequestId>(i + 1);
-      request.prompt = DrawPrompt(std::max<int64_t>(1, limit - 1));
-      request.max_tokens = random_.Chance(0.1) ? 100000 : random_.Between(1, 40);
+      request.max_tokens = random_.Chance(0.1) ? 100000 : random_.Between(0, 40);
+      request.prompt = DrawPrompt(std::max<int64_t>(1, limit - (request.max_tokens > 0 ? 1 : 0)));
       request.sampling.seed = random_.Next64() % 3;
       if (random_.Chance(0.3)) request.stop_token_ids = {static_cast<TokenId>(i % 20)};
       if (random_.Chance(0.1)) request.prompt_logprobs = 0;
@@ -163,7 +163,8 @@ class Soak {
     const int64_t unstarted = std::ranges::count_if(
         clients_, [](const Client& c) { return c.accepted && !c.scheduled && !c.cancelled; });
     const Result<void> added = scheduler_.Add(client.request);
-    if (ContextLimit(options_) < static_cast<int64_t>(client.request.prompt.size()) + 1) {
+    const int64_t least = std::min<int64_t>(1, client.request.max_tokens);
+    if (ContextLimit(options_) < static_cast<int64_t>(client.request.prompt.size()) + least) {
       EXPECT_EQ(added.error().code, Code::kOutOfRange);
       return;
     }
@@ -190,7 +191,8 @@ class Soak {
       const RequestId id = slice.sequence->request.id;
       EXPECT_TRUE(planned.insert(id).second) << "request " << id << " is planned twice";
       EXPECT_FALSE(clients_[id - 1].finished || clients_[id - 1].cancelled);
-      EXPECT_LT(slice.start + slice.count, ContextLimit(options_));
+      const int64_t output = std::min<int64_t>(1, slice.sequence->request.max_tokens);
+      EXPECT_LE(slice.start + slice.count + output, ContextLimit(options_));
     }
     EXPECT_FALSE(plan.slices.empty());
   }
@@ -257,6 +259,7 @@ class Soak {
     ++marks_.finished;
     marks_.stopped += reason == FinishReason::kStop;
     const Expected expected = Alone(client.request);
+    EXPECT_EQ(client.tokens.empty(), client.request.max_tokens == 0);
     EXPECT_EQ(client.tokens, expected.tokens) << "request " << client.request.id;
     EXPECT_EQ(reason, expected.reason);
     ExpectScores(client, expected);

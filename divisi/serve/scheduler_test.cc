@@ -73,13 +73,26 @@ using Ran = std::map<RequestId, int64_t>;
 TEST(SchedulerTest, RefusesWhatCouldNeverRun) {
   Scheduler scheduler({.max_model_len = 100, .max_waiting = 2, .blocks = 4});
   EXPECT_EQ(scheduler.Add(RequestOf(1, {}, 1)).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(scheduler.Add(RequestOf(1, {1}, 0)).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(scheduler.Add(RequestOf(1, {1}, -1)).error().code, Code::kInvalidArgument);
   // The pool of 64 tokens is the tighter limit; the last one is the output's.
   EXPECT_EQ(scheduler.Add(RequestOf(1, Prompt(64), 1)).error().code, Code::kOutOfRange);
+  EXPECT_EQ(scheduler.Add(RequestOf(1, Prompt(65), 0)).error().code, Code::kOutOfRange);
   EXPECT_TRUE(scheduler.Add(RequestOf(1, Prompt(63), 1)).ok());
   EXPECT_EQ(scheduler.Add(RequestOf(1, {1}, 1)).error().code, Code::kInvalidArgument);
   EXPECT_TRUE(scheduler.Add(RequestOf(2, {1}, 1)).ok());
   EXPECT_EQ(scheduler.Add(RequestOf(3, {1}, 1)).error().code, Code::kResourceExhausted);
+}
+
+TEST(SchedulerTest, WithoutOutputAPromptMayFillTheContext) {
+  Bench bench({.max_batched_tokens = 40, .max_model_len = 100, .blocks = 4});
+  Request request = RequestOf(1, Prompt(64), 0);
+  request.prompt_logprobs = 0;
+  bench.Add(std::move(request));
+  bench.Finish();
+  EXPECT_EQ(bench.finished.at(1), FinishReason::kLength);
+  EXPECT_FALSE(bench.tokens.contains(1));
+  EXPECT_EQ(bench.scores.at(1).size(), 63u);
+  EXPECT_EQ(bench.scheduler.stats().blocks_used, 0);
 }
 
 TEST(SchedulerTest, DecodesGoFirstAndPrefillFillsTheBudget) {
