@@ -104,7 +104,7 @@ TEST_P(GoldenPrompt, GreedyTokensAndTextInF32) {
   std::vector<float> logits = runner.Run(tokens, 0, 1);
   std::vector<TokenId> output;
   while (output.size() < greedy_.size()) {
-    output.push_back(SampleToken(logits, tokens, ids_.size(), {.temperature = 0}).token);
+    output.push_back(SampleToken(logits, tokens, ids_.size(), {.temperature = 0})->token);
     tokens.push_back(output.back());
     logits = runner.Run({&tokens.back(), 1}, static_cast<int64_t>(tokens.size()) - 1, 1);
   }

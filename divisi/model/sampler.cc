@@ -127,8 +127,8 @@ double Mass(const Summary& summary, float inverse_temperature) {
   return total;
 }
 
+// Requires: some token is possible.
 TokenId Best(const Summary& summary) {
-  if (summary.max == kMinusInfinity) return 0;
   Block block;
   for (size_t b = 0; b < summary.blocks(); ++b) {
     if (summary.block_max[b] != summary.max) continue;
@@ -375,11 +375,11 @@ std::vector<float> Changed(std::span<const float> logits, std::span<const TokenI
   return changed;
 }
 
-TokenId Choose(std::span<const float> logits, size_t position, const SamplingParams& params) {
+std::optional<TokenId> Choose(std::span<const float> logits, size_t position,
+                              const SamplingParams& params) {
   const Summary summary = Summarise(logits);
-  if (params.temperature < kGreedyTemperature || summary.max == kMinusInfinity) {
-    return Best(summary);
-  }
+  if (summary.max == kMinusInfinity) return std::nullopt;
+  if (params.temperature < kGreedyTemperature) return Best(summary);
   const float inverse_temperature = static_cast<float>(1 / params.temperature);
   const Candidate cut = Cut(summary, params, inverse_temperature);
   return Draw(summary, cut, inverse_temperature, UniformAt(params.seed, kDrawStream, position));
@@ -387,28 +387,27 @@ TokenId Choose(std::span<const float> logits, size_t position, const SamplingPar
 
 }  // namespace
 
-SampledToken SampleToken(std::span<const float> logits, std::span<const TokenId> tokens,
-                         size_t prompt_length, const SamplingParams& params) {
+std::optional<SampledToken> SampleToken(std::span<const float> logits,
+                                        std::span<const TokenId> tokens, size_t prompt_length,
+                                        const SamplingParams& params) {
   CHECK(!logits.empty());
   CHECK(prompt_length <= tokens.size(), "prompt {} of {}", prompt_length, tokens.size());
   CHECK(params.temperature >= 0 && params.top_p > 0 && params.min_p >= 0 && params.min_p <= 1 &&
         params.repetition_penalty > 0);
   std::vector<float> changed;
   if (ChangesLogits(params)) changed = Changed(logits, tokens, prompt_length, params);
-  const TokenId token =
+  const std::optional<TokenId> token =
       Choose(changed.empty() ? logits : std::span<const float>(changed), tokens.size(), params);
-  if (params.top_logprobs < 0) return {.token = token};
-  return ScoreToken(logits, token, params.top_logprobs);
+  if (!token) return std::nullopt;
+  if (params.top_logprobs < 0) return SampledToken{.token = *token};
+  return ScoreToken(logits, *token, params.top_logprobs);
 }
 
-SampledToken ScoreToken(std::span<const float> logits, TokenId token, int top) {
+std::optional<SampledToken> ScoreToken(std::span<const float> logits, TokenId token, int top) {
   CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(), "token {}", token);
   const Summary summary = Summarise(logits);
+  if (summary.max == kMinusInfinity) return std::nullopt;
   SampledToken scored{.token = token};
-  if (summary.max == kMinusInfinity) {
-    scored.logprob = kMinusInfinity;
-    return scored;
-  }
   const double log_sum = static_cast<double>(summary.max) + std::log(Mass(summary, 1));
   scored.logprob = static_cast<float>(Clean(logits[token]) - log_sum);
   if (top <= 0) return scored;

@@ -52,13 +52,14 @@ struct SampledToken {
 // tokens: prompt then output so far, prompt_length of them prompt. The draw's position is
 // tokens.size(). Ties in greedy choice go to the lower id.
 // Any bits are allowed as logits: not-a-number counts as -infinity (never drawn) and +infinity as
-// the largest float; where no token is possible, the result is token 0.
+// the largest float. Empty where no token is possible: a model whose output is no numbers.
 // Requires: logits not empty, tokens below logits.size(), params in the ranges above.
-SampledToken SampleToken(std::span<const float> logits, std::span<const TokenId> tokens,
-                         size_t prompt_length, const SamplingParams& params);
+std::optional<SampledToken> SampleToken(std::span<const float> logits,
+                                        std::span<const TokenId> tokens, size_t prompt_length,
+                                        const SamplingParams& params);
 
-// The logprob of `token` and the `top` best of these logits.
+// The logprob of `token` and the `top` best of these logits; empty as SampleToken.
 // Requires: 0 <= token < logits.size().
-SampledToken ScoreToken(std::span<const float> logits, TokenId token, int top);
+std::optional<SampledToken> ScoreToken(std::span<const float> logits, TokenId token, int top);
 
 }  // namespace divisi

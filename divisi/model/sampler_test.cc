@@ -77,7 +77,7 @@ void ExpectDraws(std::span<const float> logits, std::span<const TokenId> tokens,
   std::vector<int> counts(logits.size());
   for (int i = 0; i < draws; ++i) {
     params.seed = static_cast<uint64_t>(i) + 1;
-    ++counts[SampleToken(logits, tokens, prompt_length, params).token];
+    ++counts[SampleToken(logits, tokens, prompt_length, params)->token];
   }
   double chi_square = 0, rare_expected = 0, rare_count = 0;
   int cells = 0;
@@ -108,11 +108,11 @@ TEST(SampleToken, GreedyTakesTheBestAndTheLowerIdOfATie) {
   std::vector<float> logits(5000, -1.0f);
   logits[4200] = logits[1300] = 7.5f;
   const SamplingParams greedy{.temperature = 0};
-  EXPECT_EQ(SampleToken(logits, {}, 0, greedy).token, 1300);
+  EXPECT_EQ(SampleToken(logits, {}, 0, greedy)->token, 1300);
   logits[1300] = 7.0f;
-  EXPECT_EQ(SampleToken(logits, {}, 0, greedy).token, 4200);
+  EXPECT_EQ(SampleToken(logits, {}, 0, greedy)->token, 4200);
   logits[0] = 9.0f;
-  EXPECT_EQ(SampleToken(logits, {}, 0, {.temperature = 1e-6}).token, 0);
+  EXPECT_EQ(SampleToken(logits, {}, 0, {.temperature = 1e-6})->token, 0);
 }
 
 TEST(SampleToken, DrawsInProportionToProbability) {
@@ -178,7 +178,7 @@ TEST(SampleToken, RandomFiltersStayInsideTheirTwins) {
     const auto expected = NaiveProbabilities(logits, tokens, prompt, params);
     for (uint64_t draw = 0; draw < 60; ++draw) {
       params.seed = draw;
-      const TokenId token = SampleToken(logits, tokens, prompt, params).token;
+      const TokenId token = SampleToken(logits, tokens, prompt, params)->token;
       ASSERT_GT(expected[token], 0) << "token " << token;
     }
   }
@@ -188,7 +188,7 @@ TEST(SampleToken, TopKKeepsExactlyKOfEqualLogits) {
   const std::vector<float> logits(3000, 1.25f);
   std::map<TokenId, int> drawn;
   for (uint64_t seed = 0; seed < 500; ++seed) {
-    ++drawn[SampleToken(logits, {}, 0, {.top_k = 3, .seed = seed}).token];
+    ++drawn[SampleToken(logits, {}, 0, {.top_k = 3, .seed = seed})->token];
   }
   EXPECT_EQ(drawn.size(), 3u);
   EXPECT_EQ(drawn.begin()->first, 0);
@@ -199,7 +199,7 @@ TEST(SampleToken, TopPCutsEqualLogitsByIdAndFarOnesWhole) {
   const std::vector<float> equal(3000, 1.25f);
   int above_half = 0;
   for (uint64_t seed = 0; seed < 500; ++seed) {
-    const TokenId token = SampleToken(equal, {}, 0, {.top_p = 0.25, .seed = seed}).token;
+    const TokenId token = SampleToken(equal, {}, 0, {.top_p = 0.25, .seed = seed})->token;
     EXPECT_LT(token, 750);
     above_half += token >= 375 ? 1 : 0;
   }
@@ -209,7 +209,7 @@ TEST(SampleToken, TopPCutsEqualLogitsByIdAndFarOnesWhole) {
   far[2000] = 0.0f;
   for (const double top_p : {0.5, 0.999, 1 - 1e-15}) {
     for (uint64_t seed = 0; seed < 50; ++seed) {
-      EXPECT_EQ(SampleToken(far, {}, 0, {.top_p = top_p, .seed = seed}).token, 2000);
+      EXPECT_EQ(SampleToken(far, {}, 0, {.top_p = top_p, .seed = seed})->token, 2000);
     }
   }
 }
@@ -220,7 +220,7 @@ TEST(SampleToken, PenaltiesFollowTheirDefinitions) {
   const std::vector<float> logits = {2.0f, -1.0f, 3.0f, 0.5f};
   const auto best = [&](SamplingParams params) {
     params.temperature = 0;
-    return SampleToken(logits, tokens, 2, params).token;
+    return SampleToken(logits, tokens, 2, params)->token;
   };
   EXPECT_EQ(best({}), 2);
   EXPECT_EQ(best({.presence_penalty = 0.9}), 2);    // 3 - 0.9 > 2
@@ -243,18 +243,18 @@ TEST(SampleToken, ResumedRequestDrawsTheSame) {
   std::vector<std::vector<float>> steps;
   for (int i = 0; i < 40; ++i) steps.push_back(RandomLogits(random, 300, 1.0));
   for (const auto& logits : steps) {
-    first.push_back(SampleToken(logits, first, 3, params).token);
+    first.push_back(SampleToken(logits, first, 3, params)->token);
   }
   second.assign(first.begin(), first.begin() + 20);  // 17 tokens came from the log.
   for (size_t i = 17; i < steps.size(); ++i) {
-    second.push_back(SampleToken(steps[i], second, 3, params).token);
+    second.push_back(SampleToken(steps[i], second, 3, params)->token);
   }
   EXPECT_EQ(second, first);
   // Another seed, or another position, is another draw.
   SamplingParams other = params;
   other.seed = 100;
   std::vector<TokenId> third = {3, 1, 4};
-  for (const auto& logits : steps) third.push_back(SampleToken(logits, third, 3, other).token);
+  for (const auto& logits : steps) third.push_back(SampleToken(logits, third, 3, other)->token);
   EXPECT_NE(third, first);
 }
 
@@ -265,16 +265,17 @@ TEST(SampleToken, SurvivesLogitsThatAreNotNumbers) {
       {.top_p = 0.5},     {.top_k = 5},
       {.min_p = 0.5},     {.top_p = 0.9, .top_k = 50, .min_p = 0.1, .top_logprobs = 3}};
   for (const SamplingParams& params : cases) {
-    EXPECT_EQ(SampleToken(logits, {}, 0, params).token, 0);
+    EXPECT_FALSE(SampleToken(logits, {}, 0, params).has_value());
   }
+  EXPECT_FALSE(ScoreToken(logits, 7, 3).has_value());
   logits[1500] = -3.0f;
   logits[7] = -kInfinity;
   for (const SamplingParams& params : cases) {
-    EXPECT_EQ(SampleToken(logits, {}, 0, params).token, 1500);
+    EXPECT_EQ(SampleToken(logits, {}, 0, params)->token, 1500);
   }
   logits[1999] = kInfinity;
   for (const SamplingParams& params : cases) {
-    EXPECT_EQ(SampleToken(logits, {}, 0, params).token, 1999);
+    EXPECT_EQ(SampleToken(logits, {}, 0, params)->token, 1999);
   }
 }
 
@@ -283,7 +284,7 @@ TEST(ScoreToken, GivesLogSoftmaxAndTheBest) {
   const std::vector<float> logits = RandomLogits(random, 4000, 4.0);
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x));
-  const SampledToken scored = ScoreToken(logits, 17, 3);
+  const SampledToken scored = *ScoreToken(logits, 17, 3);
   EXPECT_EQ(scored.token, 17);
   EXPECT_NEAR(*scored.logprob, logits[17] - std::log(sum), 2e-6);
   std::vector<TokenId> order(logits.size());
@@ -301,13 +302,13 @@ TEST(ScoreToken, LogprobsAreOfTheRawLogits) {
   const std::vector<float> logits = {1.0f, 2.0f, 0.0f};
   const double log_sum = std::log(std::exp(1.0) + std::exp(2.0) + 1.0);
   const SampledToken sampled =
-      SampleToken(logits, {}, 0,
-                  {.temperature = 0.1, .top_k = 1, .top_logprobs = 1, .logit_bias = {{2, 50.0f}}});
+      *SampleToken(logits, {}, 0,
+                   {.temperature = 0.1, .top_k = 1, .top_logprobs = 1, .logit_bias = {{2, 50.0f}}});
   EXPECT_EQ(sampled.token, 2);
   EXPECT_NEAR(*sampled.logprob, -log_sum, 1e-6);
   ASSERT_EQ(sampled.top.size(), 1u);
   EXPECT_EQ(sampled.top[0].token, 1);
-  EXPECT_FALSE(SampleToken(logits, {}, 0, {.temperature = 0}).logprob.has_value());
+  EXPECT_FALSE(SampleToken(logits, {}, 0, {.temperature = 0})->logprob.has_value());
 }
 
 }  // namespace

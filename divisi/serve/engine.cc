@@ -254,6 +254,7 @@ void Engine::State::Note(SchedulerEvent event, Active& active, Seconds began, Se
   } else {
     timeline.finished = ended;
     pending.finish = event.reason;
+    pending.error = std::move(event.error);
     if (event.reason == FinishReason::kLength && !active.answered) {
       counters_.prompt_tokens += active.prompt_tokens;  // No output was asked for.
     }

@@ -28,6 +28,7 @@ struct RequestEvent {
   std::vector<SampledToken> prompt_scores;  // As prefill goes, where asked for.
   std::vector<SampledToken> tokens;
   std::optional<FinishReason> finish;
+  std::optional<Error> error;  // Why, where it finished by kError.
   Timeline timeline;  // As of now; complete with `finish`.
 };
 

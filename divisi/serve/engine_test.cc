@@ -157,6 +157,28 @@ TEST(EngineTest, PromptScoresComeWithTheEvents) {
   EXPECT_EQ(scored.back(), 40);
 }
 
+TEST(EngineTest, ARequestThatFailsEndsAloneAndGivesItsPagesBack) {
+  Fixture f;
+  SimExecutor executor({.blocks = f.options.blocks, .failing_token = 60});
+  Engine engine(f.options, executor, f.clock);
+  Inbox failing, fine;
+  ASSERT_TRUE(engine.Submit(RequestOf(70, 5), failing.Sink()).ok());  // In its second chunk.
+  ASSERT_TRUE(engine.Submit(RequestOf(40, 5), fine.Sink()).ok());
+  const std::vector<RequestEvent> events = failing.Wait();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(events[0].tokens.empty());
+  EXPECT_EQ(events[0].finish, FinishReason::kError);
+  ASSERT_TRUE(events[0].error);
+  EXPECT_EQ(events[0].error->message, "the failing token");
+  const std::vector<RequestEvent> others = fine.Wait();
+  EXPECT_EQ(others.back().finish, FinishReason::kLength);
+  EXPECT_FALSE(others.back().error);
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.finished[static_cast<size_t>(FinishReason::kError)], 1);
+  EXPECT_EQ(stats.scheduler.running + stats.scheduler.waiting + stats.queued, 0);
+  EXPECT_EQ(stats.scheduler.blocks_used, 0);
+}
+
 TEST(EngineTest, RefusesAtOnceWhatCouldNeverRun) {
   Fixture f;
   Engine engine(f.options, f.sim, f.clock);

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "divisi/core/result.h"
 #include "divisi/serve/request.h"
 
 namespace divisi {
@@ -31,6 +32,8 @@ struct SliceResult {
   // For requests with prompt_logprobs >= 0: one for each token of the slice that has a next prompt
   // token, scoring that next token.
   std::vector<SampledToken> prompt_scores;
+  // Set where the sequence can't go on; the rest then says nothing. Other slices are not affected.
+  std::optional<Error> failure;
 };
 
 class Executor {

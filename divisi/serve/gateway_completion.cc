@@ -128,8 +128,8 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
   choice.timeline = event.timeline;
   std::ranges::move(event.prompt_scores, std::back_inserter(choice.prompt_scores));
   if (event.finish == FinishReason::kError) {
-    return Fail(
-        {.status = 500, .type = "internal_error", .message = "the engine failed; try again"});
+    failure_ = event.error ? event.error->message : "the engine failed; try again";
+    return Fail({.status = 500, .type = "internal_error", .message = failure_});
   }
   if (event.finish == FinishReason::kCancelled) {
     return Fail(ServerStops());
@@ -352,11 +352,12 @@ void Completion::LogEnd(int status, std::string_view closed, Seconds now) {
     tpot =
         (first.last_token - t.first_token).value / static_cast<double>(first.completion_tokens - 1);
   }
-  context_.logger->Log(LogLevel::kInfo, "request finished",
+  context_.logger->Log(failure_.empty() ? LogLevel::kInfo : LogLevel::kError, "request finished",
                        {{"request", label_.request_id},
                         {"api", request_.kind == ApiKind::kChat ? "chat" : "completions"},
                         {"status", status},
                         {"closed", closed.empty() ? Json() : Json(closed)},
+                        {"error", failure_.empty() ? Json() : Json(failure_)},
                         {"finish", first.finish ? Json(FinishReasonName(*first.finish)) : Json()},
                         {"choices", static_cast<int64_t>(choices_.size())},
                         {"prompt_tokens", usage.prompt_tokens},

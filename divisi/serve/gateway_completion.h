@@ -106,6 +106,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const ChunkWriter writer_;
   std::vector<Choice> choices_;
   std::string out_;                         // Chunks for the next write.
+  std::string failure_;                     // Why the engine ended it by kError; empty: it did not.
 
   std::mutex mutex_;
   // Guarded by mutex_. At most one event per engine step and choice, and those are bounded by

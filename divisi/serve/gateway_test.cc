@@ -310,13 +310,30 @@ TEST_F(GatewayTest, AnEngineErrorEndsAStreamWithOneErrorEvent) {
   auto exchange = Complete(R"({"prompt":"x","stream":true,"n":2})");
   backend_.SendIds(0, {5});
   exchange->RunPosted();
-  backend_.SendIds(1, {}, FinishReason::kError);
+  backend_.Fail(1, {Code::kInternal, "no numbers"});
   exchange->RunPosted();
   EXPECT_TRUE(exchange->ended());
   const auto events = Events(exchange->stream());
-  EXPECT_NE(events.back().Find("error"), nullptr);
+  ASSERT_NE(events.back().Find("error"), nullptr);
+  EXPECT_EQ(*events.back().Find("error")->Find("message"), Json("no numbers"));
   EXPECT_EQ(exchange->stream().find("[DONE]"), std::string::npos);
   EXPECT_FALSE(backend_.IsRunning(0));
+}
+
+TEST_F(GatewayTest, AnEngineErrorIsA500AndOneLineOfTheLog) {
+  auto exchange = Complete(R"({"prompt":"x","n":2})");
+  testing::internal::CaptureStderr();
+  backend_.Fail(0, {Code::kInternal, "no numbers"});
+  backend_.Fail(1, {Code::kInternal, "no numbers"});
+  exchange->RunPosted();
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(exchange->response());
+  EXPECT_EQ(exchange->response()->status, 500);
+  EXPECT_EQ(*Body(*exchange).Find("error")->Find("message"), Json("no numbers"));
+  EXPECT_THAT(log, HasSubstr("no numbers"));
+  EXPECT_EQ(std::ranges::count(log, '\n'), 1) << log;
+  EXPECT_THAT(Call("GET", "/metrics", "")->response()->body,
+              HasSubstr("finished_reason=\"error\"} 2\n"));
 }
 
 TEST_F(GatewayTest, TheServersEndIsSaid) {

@@ -16,6 +16,7 @@ struct RowUse {
   size_t slice = 0;
   TokenId scored = 0;  // kScore
   SampledToken* out = nullptr;
+  bool failed = false;  // No token was possible.
 };
 
 // Tokens of the slice whose next token is in the prompt and is to be scored.
@@ -70,15 +71,23 @@ std::vector<RowUse> PlanRows(const StepPlan& plan, std::span<const ForwardSequen
   return uses;
 }
 
-void UseRow(const RowUse& use, const StepPlan& plan, std::span<const float> logits) {
+void UseRow(RowUse& use, const StepPlan& plan, std::span<const float> logits) {
   if (use.kind == RowUse::Kind::kNothing) return;
   const Sequence& sequence = *plan.slices[use.slice].sequence;
-  if (use.kind == RowUse::Kind::kScore) {
-    *use.out = ScoreToken(logits, use.scored, sequence.request.prompt_logprobs);
-  } else {
-    *use.out = SampleToken(logits, sequence.tokens, sequence.request.prompt.size(),
-                           sequence.request.sampling);
-  }
+  std::optional<SampledToken> token =
+      use.kind == RowUse::Kind::kScore
+          ? ScoreToken(logits, use.scored, sequence.request.prompt_logprobs)
+          : SampleToken(logits, sequence.tokens, sequence.request.prompt.size(),
+                        sequence.request.sampling);
+  use.failed = !token.has_value();
+  if (token) *use.out = *std::move(token);
+}
+
+Error NoNumbers(const StepSlice& slice) {
+  return {Code::kInternal,
+          Format("the model's output is no numbers (at tokens {} to {}); check its weights, or "
+                 "compute with --dtype float32",
+                 slice.start, slice.start + slice.count - 1)};
 }
 
 Result<int64_t> ChooseLength(const ModelSpec& spec, int64_t wanted) {
@@ -181,7 +190,7 @@ std::vector<SliceResult> ModelExecutor::Execute(const StepPlan& plan) {
     batch.push_back(ToForward(slice));
   }
   std::vector<SliceResult> results(plan.slices.size());
-  const std::vector<RowUse> uses = PlanRows(plan, batch, results);
+  std::vector<RowUse> uses = PlanRows(plan, batch, results);
   const int64_t rows = s.model->Run(batch, *s.pages, s.ops);
   CHECK(rows == static_cast<int64_t>(uses.size()), "{} rows, {} uses", rows, uses.size());
 
@@ -193,6 +202,9 @@ std::vector<SliceResult> ModelExecutor::Execute(const StepPlan& plan) {
       UseRow(uses[static_cast<size_t>(first + task)], plan,
              logits.subspan(static_cast<size_t>(task) * vocab, vocab));
     });
+  }
+  for (const RowUse& use : uses) {
+    if (use.failed) results[use.slice].failure = NoNumbers(plan.slices[use.slice]);
   }
   return results;
 }

@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
 namespace divisi {
 namespace {
@@ -162,6 +164,42 @@ TEST(ModelExecutor, RecomputedSequenceGoesOnAsBefore) {
   const auto result = executor->Execute(Plan({again.Slice(27, true)}))[0];
   EXPECT_EQ(result.sampled->token, expected[7]);
   EXPECT_EQ(result.prompt_scores.size(), 19u);
+}
+
+// A copy of the tiny model whose last norm is made of NaNs, and with it every logit.
+std::filesystem::path BrokenModel() {
+  const auto copy = std::filesystem::path(testing::TempDir()) / Format("no_numbers.{}", getpid());
+  std::filesystem::copy(kModel, copy, std::filesystem::copy_options::recursive);
+  std::fstream file(copy / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t header_bytes = 0;
+  file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  std::string header(header_bytes, ' ');
+  file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+  const Json tensors = Json::Parse(header).value();
+  const Json& norm = *tensors.Find("model.norm.weight");
+  CHECK(*norm.Find("dtype") == Json("BF16"));
+  const auto& offsets = norm.Find("data_offsets")->as_array();
+  const int64_t begin = offsets[0].as_int(), bytes = offsets[1].as_int() - begin;
+  file.seekp(static_cast<std::streamoff>(8 + header_bytes) + begin);
+  for (int64_t i = 0; i < bytes; i += 2) file.write("\xC0\x7F", 2);
+  return copy;
+}
+
+TEST(ModelExecutor, OutputThatIsNoNumbersFailsItsSlices) {
+  const auto directory = BrokenModel();
+  ModelExecutor::Options options = TinyOptions();
+  options.directory = directory;
+  const auto executor = LoadTiny(options);
+  std::filesystem::remove_all(directory);
+  const Request greedy{.prompt = Prompt(20, 3), .sampling = {.temperature = 0}};
+  const Request scored{.prompt = Prompt(20, 3), .prompt_logprobs = 1};
+  const Running a(greedy, 0), b(scored, 20), c(greedy, 40);
+  const auto results =
+      executor->Execute(Plan({a.Slice(20, true), b.Slice(10, false), c.Slice(10, false)}));
+  ASSERT_TRUE(results[0].failure);
+  EXPECT_THAT(results[0].failure->message, HasSubstr("tokens 0 to 19"));
+  ASSERT_TRUE(results[1].failure);
+  EXPECT_FALSE(results[2].failure) << "it had no logits to look at";
 }
 
 TEST(ModelExecutor, EmptyPlanDoesNothing) { EXPECT_TRUE(LoadTiny()->Execute({}).empty()); }

@@ -96,12 +96,7 @@ std::vector<SchedulerEvent> Scheduler::State::Commit(std::vector<SliceResult> re
     const StepSlice& slice = plan_.slices[i];
     entry.planned = false;
     entry.sequence.computed += slice.count;
-    PublishFullPages(entry);
-    if (!entry.ended) {
-      TakeScores(entry, slice.start, std::move(results[i].prompt_scores), events);
-      CHECK(results[i].sampled.has_value() == slice.sample, "request {}", entry.id());
-      if (slice.sample) TakeToken(entry, *std::move(results[i].sampled), events);
-    }
+    TakeResult(entry, slice, std::move(results[i]), events);
     if (entry.ended) ReleasePages(entry);
   }
   std::erase_if(running_, [](const ScheduledRequest* entry) { return entry->ended; });
@@ -114,6 +109,24 @@ std::vector<SchedulerEvent> Scheduler::State::Commit(std::vector<SliceResult> re
   cancelled_.clear();
   planned_.clear();
   return events;
+}
+
+// A failed step's pages are not published: others would fail by them, or worse.
+void Scheduler::State::TakeResult(ScheduledRequest& entry, const StepSlice& slice,
+                                  SliceResult result, std::vector<SchedulerEvent>& events) {
+  if (!result.failure) PublishFullPages(entry);
+  if (entry.ended) return;  // Cancelled meanwhile.
+  if (result.failure) {
+    entry.ended = true;
+    events.push_back({.kind = SchedulerEvent::Kind::kFinished,
+                      .request = entry.id(),
+                      .reason = FinishReason::kError,
+                      .error = std::move(result.failure)});
+    return;
+  }
+  TakeScores(entry, slice.start, std::move(result.prompt_scores), events);
+  CHECK(result.sampled.has_value() == slice.sample, "request {}", entry.id());
+  if (slice.sample) TakeToken(entry, *std::move(result.sampled), events);
 }
 
 // Scores that were given out before a preemption come again with the recomputed tokens: dropped.

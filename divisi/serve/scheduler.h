@@ -32,6 +32,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "divisi/core/result.h"
@@ -67,6 +68,7 @@ struct SchedulerEvent {
   SampledToken token;                         // kToken
   std::vector<SampledToken> prompt_scores;    // kPromptScores
   FinishReason reason = FinishReason::kStop;  // kFinished
+  std::optional<Error> error;                 // kFinished by kError: why.
 };
 
 struct SchedulerStats {

@@ -61,6 +61,7 @@ struct Client {
 struct Marks {
   int64_t preempted = 0, refused = 0, cancelled_in_flight = 0, cancelled_between = 0, stopped = 0;
   int64_t evictions = 0, shared_tokens = 0, scored_and_preempted = 0, finished = 0, steps = 0;
+  int64_t failed = 0;
   double slowest = 0;  // The greatest part of its bound that a request took.
 };
 
@@ -71,7 +72,7 @@ class Soak {
         marks_(marks),
         options_(DrawOptions()),
         scheduler_(options_),
-        executor_({.blocks = options_.blocks, .vocab = vocab_}, &clock_) {
+        executor_(ExecutorOptions(), &clock_) {
     DrawClients();
   }
 
@@ -92,12 +93,17 @@ class Soak {
   SchedulerOptions DrawOptions() {
     const int64_t sizes[] = {3, 8, 20, 60};
     vocab_ = random_.Chance(0.5) ? 20 : 50000;
+    if (random_.Chance(0.2)) failing_token_ = static_cast<TokenId>(random_.Between(0, 19));
     return {.max_sequences = random_.Between(1, random_.Chance(0.5) ? 3 : 12),
             .max_batched_tokens = random_.Between(1, random_.Chance(0.3) ? 8 : 100),
             .max_model_len = random_.Between(2, 200),
             .max_waiting = random_.Between(1, random_.Chance(0.5) ? 10 : 80),
             .blocks = random_.Between(1, sizes[random_.Between(0, 3)]),
             .share_prefixes = random_.Chance(0.8)};
+  }
+
+  SimExecutorOptions ExecutorOptions() const {
+    return {.blocks = options_.blocks, .vocab = vocab_, .failing_token = failing_token_};
   }
 
   std::vector<TokenId> DrawPrompt(int64_t longest) {
@@ -242,7 +248,7 @@ class Soak {
     options.max_batched_tokens = 10000;
     options.max_sequences = 1;
     Scheduler scheduler(options);
-    SimExecutor executor({.blocks = options.blocks, .vocab = vocab_});
+    SimExecutor executor(ExecutorOptions());
     EXPECT_TRUE(scheduler.Add(request).ok());
     Expected expected;
     while (scheduler.HasWork()) {
@@ -259,12 +265,16 @@ class Soak {
     ++marks_.finished;
     marks_.stopped += reason == FinishReason::kStop;
     const Expected expected = Alone(client.request);
-    EXPECT_EQ(client.tokens.empty(), client.request.max_tokens == 0);
     EXPECT_EQ(client.tokens, expected.tokens) << "request " << client.request.id;
     EXPECT_EQ(reason, expected.reason);
+    CheckPatience(client);
+    if (reason == FinishReason::kError) {  // Scores go as far as chunks did.
+      ++marks_.failed;
+      return;
+    }
+    EXPECT_EQ(client.tokens.empty(), client.request.max_tokens == 0);
     ExpectScores(client, expected);
     EXPECT_EQ(client.scores.size(), expected.scores.size());
-    CheckPatience(client);
   }
 
   void ExpectScores(const Client& client, const Expected& expected) {
@@ -297,7 +307,7 @@ class Soak {
       ASSERT_LE(client.tokens.size(), expected.tokens.size());
       expected.tokens.resize(client.tokens.size());
       EXPECT_EQ(client.tokens, expected.tokens);
-      ExpectScores(client, expected);
+      if (expected.reason != FinishReason::kError) ExpectScores(client, expected);
     }
     const SchedulerStats stats = scheduler_.stats();
     EXPECT_EQ(stats.running + stats.waiting + stats.blocks_used, 0);
@@ -312,6 +322,7 @@ class Soak {
   Random random_;
   Marks& marks_;
   int64_t vocab_ = 0;
+  TokenId failing_token_ = -1;
   const SchedulerOptions options_;
   ManualClock clock_;
   Scheduler scheduler_;
@@ -346,15 +357,16 @@ TEST(SchedulerSimTest, HoldsItsPromisesUnderRandomLoad) {
   }
   std::printf(
       "finished %lld in %lld steps, stopped %lld, refused %lld, cancelled %lld between and %lld in "
-      "flight, preempted %lld (%lld with scores), evicted %lld, shared %lld tokens; slowest %.2f\n",
+      "flight, preempted %lld (%lld with scores), evicted %lld, shared %lld tokens, failed %lld; "
+      "slowest %.2f\n",
       (long long)marks.finished, (long long)marks.steps, (long long)marks.stopped,
       (long long)marks.refused, (long long)marks.cancelled_between,
       (long long)marks.cancelled_in_flight, (long long)marks.preempted,
       (long long)marks.scored_and_preempted, (long long)marks.evictions,
-      (long long)marks.shared_tokens, marks.slowest);
+      (long long)marks.shared_tokens, (long long)marks.failed, marks.slowest);
   for (const int64_t mark : {marks.finished, marks.stopped, marks.refused, marks.cancelled_between,
                              marks.cancelled_in_flight, marks.preempted, marks.scored_and_preempted,
-                             marks.evictions, marks.shared_tokens}) {
+                             marks.evictions, marks.shared_tokens, marks.failed}) {
     EXPECT_GT(mark, 0) << "a branch that the soak never reached";
   }
 }

@@ -84,6 +84,8 @@ class Scheduler::State {
   bool PagesFit(const ScheduledRequest& entry, const std::vector<BlockId>& shared) const;
   void PublishFullPages(ScheduledRequest& entry);
   // Commit
+  void TakeResult(ScheduledRequest& entry, const StepSlice& slice, SliceResult result,
+                  std::vector<SchedulerEvent>& events);
   void TakeScores(ScheduledRequest& entry, int64_t start, std::vector<SampledToken> scores,
                   std::vector<SchedulerEvent>& events);
   void TakeToken(ScheduledRequest& entry, SampledToken token, std::vector<SchedulerEvent>& events);

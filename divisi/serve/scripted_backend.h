@@ -43,6 +43,12 @@ class ScriptedBackend final : public RequestBackend {
     return stats;
   }
 
+  // The request's last event: it can't go on.
+  void Fail(RequestId id, Error error) {
+    const Engine::EventSink sink = std::move(running_.at(id).sink);
+    running_.erase(id);
+    sink({.request = id, .time = now_, .finish = FinishReason::kError, .error = std::move(error)});
+  }
   // One engine event for a running request; with `finish`, its last.
   void Send(RequestId id, std::vector<SampledToken> tokens,
             std::optional<FinishReason> finish = std::nullopt,

@@ -1,5 +1,6 @@
 #include "divisi/sim/sim_executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "divisi/core/check.h"
@@ -106,6 +107,11 @@ SliceResult SimExecutor::Answer(const StepSlice& slice) {
   const Request& request = slice.sequence->request;
   const uint64_t digest = ReadAll(slice);
   const int64_t end = slice.start + slice.count;
+  const auto& tokens = slice.sequence->tokens;
+  if (std::count(tokens.begin() + slice.start, tokens.begin() + end, options_.failing_token) > 0) {
+    result.failure = Error{Code::kInternal, "the failing token"};
+    return result;
+  }
   if (slice.sample) {
     const uint64_t draw = Mix(Mix(digest, request.sampling.seed), static_cast<uint64_t>(end));
     result.sampled =

@@ -29,6 +29,7 @@ struct SimExecutorOptions {
   int64_t blocks = 0;
   int64_t vocab = 1000;  // Tokens drawn are in [0, vocab).
   SimRates rates;
+  TokenId failing_token = -1;  // A slice that computes this token fails.
 };
 
 class SimExecutor final : public Executor {
