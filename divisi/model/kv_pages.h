@@ -36,7 +36,7 @@ class KvPages {
   static Result<KvPages> Create(const KvLayout& layout, int64_t pages);
 
   const KvLayout& layout() const { return layout_; }
-  int64_t pages() const { return pages_; }
+  int64_t pages() const { return memory_.data() == nullptr ? 0 : pages_; }  // 0: moved away.
   // K of (page, layer, head); V follows HeadBytes() / 2 later.
   std::byte* Head(BlockId page, int layer, int head) const {
     return memory_.data() + page * layout_.PageBytes() + layer * layout_.LayerBytes() +
