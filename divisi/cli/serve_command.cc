@@ -212,6 +212,29 @@ CLI::Validator NotEmpty() {
       "");
 }
 
+// What the model is computed in and with.
+void AddComputeOptions(CLI::App& serve, ServeOptions& options) {
+  serve
+      .add_option("--dtype", options.dtype,
+                  "Compute type: auto is bfloat16 for BF16 weights, float32 for others")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "bfloat16", "float32"}));
+  std::vector<std::string> isas = {"auto"};
+  for (const Isa isa : SupportedIsas()) isas.push_back(IsaName(isa));
+  serve.add_option("--isa", options.isa, "Instruction set; all give the same tokens")
+      ->capture_default_str()
+      ->check(CLI::IsMember(isas));
+  serve.add_option("--threads", options.threads, "Compute threads; 0 is one per core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  serve
+      .add_option("--weights", options.weights,
+                  "Use weights as the files are mapped, or copied to huge pages: faster to read, "
+                  "but in memory twice while the files stay cached; auto copies where both fit")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "mapped", "copied"}));
+}
+
 }  // namespace
 
 void AddServeCommand(CLI::App& app) {
@@ -236,19 +259,7 @@ void AddServeCommand(CLI::App& app) {
       ->check(NotEmpty());
   serve.add_option("--chat-template", options->chat_template,
                    "Jinja file to use instead of the checkpoint's template");
-  serve
-      .add_option("--dtype", options->dtype,
-                  "Compute type: auto is bfloat16 for BF16 weights, float32 for others")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "bfloat16", "float32"}));
-  std::vector<std::string> isas = {"auto"};
-  for (const Isa isa : SupportedIsas()) isas.push_back(IsaName(isa));
-  serve.add_option("--isa", options->isa, "Instruction set; all give the same tokens")
-      ->capture_default_str()
-      ->check(CLI::IsMember(isas));
-  serve.add_option("--threads", options->threads, "Compute threads; 0 is one per core")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+  AddComputeOptions(serve, *options);
   serve.add_option("--max-num-seqs", options->max_num_seqs, "Requests running at once")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
@@ -271,12 +282,6 @@ void AddServeCommand(CLI::App& app) {
       .add_option("--kv-memory", options->kv_memory,
                   "Memory for keys and values, such as 4GiB; auto is half of what is available")
       ->capture_default_str();
-  serve
-      .add_option("--weights", options->weights,
-                  "Use weights as the files are mapped, or copied to huge pages: faster to read, "
-                  "but in memory twice while the files stay cached; auto copies where both fit")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "mapped", "copied"}));
   serve.add_flag("!--no-prefix-caching", options->share_prefixes,
                  "Do not share pages between requests with a common prefix");
   serve
