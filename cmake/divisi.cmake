@@ -87,8 +87,9 @@ function(divisi_test source)
   # Tests spend their time in the libraries; their own code is compiled for the compiler's speed.
   target_compile_options(${test_name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
   target_link_libraries(${test_name} PRIVATE ${ARG_LINK} gtest gmock gtest_main Threads::Threads)
-  # Where the tree lies, for the tests that read files of it: others compile alike in every clone.
-  file(STRINGS ${source} uses_tree REGEX DIVISI_SOURCE_DIR)
+  # Where the tree lies, for the tests that read files of it, themselves or by a fixture: others
+  # compile alike in every clone.
+  file(STRINGS ${source} uses_tree REGEX "DIVISI_SOURCE_DIR|_fixture\\.h")
   if(uses_tree)
     target_compile_definitions(${test_name} PRIVATE DIVISI_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   endif()
