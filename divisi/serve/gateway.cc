@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMaxInlineBodyBytes = 32 << 10;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr Seconds kRefusalLogInterval{1};
+constexpr std::string_view kStopping = "the server is stopping; try another";
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 // A client's X-Request-Id goes into headers and logs: only what is harmless there.
@@ -44,6 +45,13 @@ bool EqualSecrets(std::string_view a, std::string_view b) {
   }
   return difference == 0;
 }
+
+// One whose body is with the worker.
+struct Gateway::LargeCall {
+  explicit LargeCall(Call c) : call(std::move(c)) {}
+  Call call;
+  std::atomic<bool> answered{false};  // Because the server stopped; set on the exchange's strand.
+};
 
 Gateway::Gateway(GatewayOptions options, const Clock& clock, Logger& logger)
     : options_(std::move(options)),
@@ -144,7 +152,7 @@ Gateway::Loaded* Gateway::ReadyModel(Call& call) {
   if (loaded == nullptr) {
     AnswerError(call, NotServing("the model is being loaded; try again in a moment"));
   } else if (draining_) {
-    AnswerError(call, NotServing("the server is stopping; try another"));
+    AnswerError(call, NotServing(std::string(kStopping)));
     return nullptr;
   }
   return loaded;
@@ -155,17 +163,25 @@ void Gateway::PrepareThen(Call& call, Prepare prepare, Finish finish) {
   if (call.request.body.size() <= kMaxInlineBodyBytes) {
     return finish(std::as_const(call), prepare(call.request.body));
   }
-  auto shared = std::make_shared<Call>(std::move(call));  // std::function must be copyable.
-  const bool queued = worker_.TryPost([shared, prepare, finish] {
-    if (shared->exchange->IsClosed()) return;  // Nobody waits for it, and others may.
-    using Prepared = decltype(prepare(shared->request.body));
-    auto result = std::make_shared<Prepared>(prepare(shared->request.body));
-    shared->exchange->Post([shared, result, finish] { finish(*shared, std::move(*result)); });
+  auto large = std::make_shared<LargeCall>(std::move(call));  // std::function must be copyable.
+  const bool queued = worker_.TryPost([large, prepare, finish] {
+    // Nobody waits for it, and others may.
+    if (large->answered || large->call.exchange->IsClosed()) return;
+    using Prepared = decltype(prepare(large->call.request.body));
+    auto result = std::make_shared<Prepared>(prepare(large->call.request.body));
+    large->call.exchange->Post([large, result, finish] {
+      if (!large->answered) finish(large->call, std::move(*result));
+    });
   });
   if (!queued) {
-    AnswerError(*shared, FromError({Code::kResourceExhausted,
-                                    "too many large requests at once; try again in a second"}));
+    return AnswerError(large->call,
+                       FromError({Code::kResourceExhausted,
+                                  "too many large requests at once; try again in a second"}));
   }
+  large->call.exchange->OnEnding([this, large] {
+    large->answered = true;
+    AnswerError(large->call, NotServing(std::string(kStopping)));
+  });
 }
 
 void Gateway::ServeCompletion(Call& call) { Generate(ApiKind::kCompletion, call); }

@@ -52,6 +52,7 @@ class Gateway final : public HttpHandler {
 
  private:
   struct Call;
+  struct LargeCall;
   // A model with what counts its requests.
   struct Loaded {
     GatewayModel model;
@@ -79,7 +80,7 @@ class Gateway final : public HttpHandler {
   void Generate(ApiKind kind, Call& call);
   void StartCompletion(const Call& call, Loaded& loaded, PreparedRequest request);
   // Runs prepare(body) at once or, for a large body, on the worker; then finish(result) on the
-  // exchange's strand.
+  // exchange's strand, unless the server stops before: then the answer is 503.
   template <typename Prepare, typename Finish>
   void PrepareThen(Call& call, Prepare prepare, Finish finish);
   // The model, or nullptr after having answered 503.

@@ -68,6 +68,13 @@ class HttpServerTest : public testing::Test {
     return HttpTestClient::Post("/v1/completions",
                                 "{\"prompt\":[1,2,3],\"seed\":7," + fields + "}");
   }
+  // Large enough for the gateway's worker.
+  static std::string LargeChat() {
+    return HttpTestClient::Post(
+        "/v1/chat/completions",
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"" +
+            std::string(100000, 'x') + "\"}]}");
+  }
   static std::string Endless() {
     return Completion("\"max_tokens\":16000,\"ignore_eos\":true,\"stream\":true");
   }
@@ -440,9 +447,7 @@ TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
   gateway.SetModel(std::move(model));
   auto server = HttpServer::Start({}, gateway);
   ASSERT_TRUE(server);
-  const std::string ask = HttpTestClient::Post(
-      "/v1/chat/completions", "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"" +
-                                  std::string(100000, 'x') + "\"}]}");
+  const std::string ask = LargeChat();
   HttpTestClient first(server->port());
   first.Send(ask);
   while (renders == 0) std::this_thread::yield();
@@ -461,6 +466,32 @@ TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
   EXPECT_EQ(last.Read()->status, 200);
   EXPECT_EQ(renders, 2);
   server->Stop(Seconds(0));
+}
+
+// The worker is at it still when the server will wait no longer.
+TEST_F(HttpServerTest, ALargeBodyBeingReadAtTheEndIsAnswered) {
+  std::atomic<int> renders{0};
+  std::atomic<bool> hold{true};
+  GatewayModel model = Model();
+  model.render_chat = [&](const Json&, double) -> Result<std::string> {
+    ++renders;
+    while (hold) std::this_thread::yield();
+    return std::string("hello");
+  };
+  Gateway gateway({.model_names = {"tiny"}}, clock_, logger_);
+  gateway.SetModel(std::move(model));
+  auto server = HttpServer::Start({}, gateway);
+  ASSERT_TRUE(server);
+  HttpTestClient client(server->port());
+  client.Send(LargeChat());
+  while (renders == 0) std::this_thread::yield();
+  gateway.Drain();
+  server->Stop(Seconds(0.05));
+  hold = false;
+  const auto answer = client.Read();
+  ASSERT_TRUE(answer) << "the connection was cut";
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_THAT(answer->head, HasSubstr("Retry-After: "));
 }
 
 }  // namespace
