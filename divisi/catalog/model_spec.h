@@ -38,6 +38,26 @@ struct RopeScaling {
   double mscale_all_dim = 0;  // kYarn
 };
 
+// Multi-head latent attention (DeepSeek): keys and values of all heads come from one latent vector,
+// which with a rotary part is all that is cached.
+// Source: DeepSeek-V2, arXiv:2405.04434, section 2.1.
+struct MlaSpec {
+  int query_rank = 0;  // q_lora_rank; 0: queries are projected directly.
+  int latent_dim = 0;  // kv_lora_rank, cached
+  int rope_dim = 0;    // qk_rope_head_dim, cached once for all heads
+  int nope_dim = 0;    // qk_nope_head_dim
+  int value_dim = 0;   // v_head_dim
+};
+
+// A mixture of experts: which layers have one, and what a token meets there.
+struct MoeSpec {
+  int experts = 0;              // E, routed ones of a layer
+  int experts_per_token = 0;    // k
+  int expert_intermediate = 0;  // Width of one routed expert
+  int shared_intermediate = 0;  // Width of the shared expert(s) together; 0: none
+  int layers = 0;               // Layers that have experts; the others have a dense MLP.
+};
+
 struct ModelSpec {
   std::string family;        // config.json's model_type: "qwen3", "qwen2", "llama"
   std::string architecture;  // architectures[0]
@@ -57,6 +77,8 @@ struct ModelSpec {
   bool output_bias = false;     // o_proj adds a bias (Llama with attention_bias)
   bool mlp_bias = false;        // gate, up and down add a bias (Llama with mlp_bias)
   bool qk_norm = false;         // q and k are RMS-normalised per head before rotary (Qwen3)
+  std::optional<MlaSpec> mla;   // Absent: grouped-query attention of heads, kv_heads, head_dim.
+  std::optional<MoeSpec> moe;   // Absent: every layer has the dense MLP.
   DataType stored_type = DataType::kBf16;  // torch_dtype / dtype
   std::vector<int> eos_token_ids;
   std::optional<int> bos_token_id;

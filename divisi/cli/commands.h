@@ -21,6 +21,7 @@ CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string
 
 void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
+void AddCalcCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 void AddServeCommand(CLI::App& app);
 

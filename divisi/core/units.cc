@@ -86,6 +86,7 @@ Error NotA(std::string_view what, std::string_view text, std::string_view exampl
 
 }  // namespace
 
+std::string HumanFlops(Flops flops) { return WithDecimalPrefix(flops.value, "FLOP"); }
 std::string HumanRate(BytesPerSecond rate) { return WithDecimalPrefix(rate.value, "B/s"); }
 std::string HumanRate(FlopsPerSecond rate) { return WithDecimalPrefix(rate.value, "FLOP/s"); }
 

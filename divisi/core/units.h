@@ -94,6 +94,8 @@ std::string HumanBytes(Bytes bytes);
 // "12.3 ms", "4.56 s".
 std::string HumanSeconds(Seconds seconds);
 
+// "133.6 TFLOP": decimal prefixes.
+std::string HumanFlops(Flops flops);
 // "25 GB/s", "312 TFLOP/s": decimal prefixes, as the field writes rates.
 std::string HumanRate(BytesPerSecond rate);
 std::string HumanRate(FlopsPerSecond rate);

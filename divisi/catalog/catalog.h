@@ -1,0 +1,57 @@
+// Everything that is known by name: hardware and models. The built-in entries are YAML files of
+// this folder, compiled in; a user's files add to them or replace them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "divisi/catalog/hardware.h"
+#include "divisi/catalog/model_spec.h"
+#include "divisi/core/result.h"
+
+namespace divisi {
+
+// A figure as its file gives it: for showing where it comes from.
+struct CatalogFigure {
+  std::string key;     // "bf16", "memory_bandwidth"
+  std::string text;    // "312 TFLOP/s"
+  std::string source;  // May be empty in a user's file, never in ours.
+};
+
+class Catalog {
+ public:
+  // The compiled-in entries.
+  static Catalog BuiltIn();
+
+  // Adds the entries of a YAML file (docs/planner.md, "Catalogue files"); those of the same name
+  // are replaced. On error nothing was added. Errors: kInvalidArgument with file, line, key, what
+  // was expected, and the nearest known key.
+  Result<void> Add(std::string_view yaml, std::string_view file);
+
+  // Entries by name: case, spaces and dashes do not matter ("A100 80GB SXM", "a100-80gb-sxm").
+  // Errors: kNotFound, with the nearest name and how to list them.
+  Result<const CardSpec*> Card(std::string_view name) const;
+  Result<const ProcessorSpec*> Processor(std::string_view name) const;
+  Result<const LinkSpec*> Link(std::string_view name) const;
+  Result<const DiskSpec*> Disk(std::string_view name) const;
+  Result<const ServerSpec*> Server(std::string_view name) const;
+  Result<const ModelSpec*> Model(std::string_view name) const;
+
+  // Names of a kind: "cards", "processors", "links", "disks", "servers", "models"; in order.
+  std::vector<std::string> Names(std::string_view kind) const;
+  // The figures of an entry, with their sources. Empty for an unknown one.
+  std::vector<CatalogFigure> Figures(std::string_view kind, std::string_view name) const;
+
+ private:
+  std::map<std::string, CardSpec> cards_;  // By normalised name.
+  std::map<std::string, ProcessorSpec> processors_;
+  std::map<std::string, LinkSpec> links_;
+  std::map<std::string, DiskSpec> disks_;
+  std::map<std::string, ServerSpec> servers_;
+  std::map<std::string, ModelSpec> models_;
+  std::map<std::string, std::vector<CatalogFigure>> figures_;  // By "kind/name".
+};
+
+}  // namespace divisi
