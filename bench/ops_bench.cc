@@ -216,8 +216,9 @@ void BenchAttention(Context& context, int64_t batch, int64_t rows, int64_t lengt
   context.Report(
       Format("attention B={} T={} ctx={}", batch, rows, length).c_str(), bytes, flops, [&] {
         for (int layer = 0; layer < layers; ++layer) {
-          context.ops.Attention({q.at(0), ComputeType::kBf16, batch * rows, width}, sequences,
-                                layer, pages, {out.at(0), ComputeType::kBf16, batch * rows, width});
+          context.ops.Attention({q.at(0), ComputeType::kBf16, batch * rows, width},
+                                {.pages = pages, .layer = layer, .sequences = sequences},
+                                {out.at(0), ComputeType::kBf16, batch * rows, width});
         }
       });
 }

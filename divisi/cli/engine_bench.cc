@@ -55,6 +55,8 @@ struct Machine {
   const Clock& clock;
   const ReadBuffer& buffer;
   Isa isa;
+  Ops& ops;
+  int rounds;
 };
 
 struct Peaks {
@@ -68,15 +70,14 @@ Peaks MeasurePeaks(const Machine& machine, Seconds least) {
 // Measures `steps` runs of `step` as one round, between measurements of the peaks. On a shared
 // machine the peak of 20 ms says little of the seconds beside it: each takes a tenth of a round.
 template <typename Fn>
-EngineBenchPoint MeasurePoint(const Machine& machine, int rounds, int64_t steps, StepCost cost,
-                              int64_t tokens, Fn step) {
+EngineBenchPoint MeasurePoint(const Machine& machine, int64_t steps, StepCost cost, Fn step) {
   std::vector<double> seconds, bandwidth, matrix, of_bandwidth, of_peak, of_roofline;
   const Seconds warm_start = machine.clock.Now();
   step(0);
   const Seconds warm = machine.clock.Now() - warm_start;
   const Seconds least(std::max(0.02, 0.1 * warm.value * static_cast<double>(steps)));
   Peaks after = MeasurePeaks(machine, least);
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < machine.rounds; ++round) {
     const Peaks before = after;
     const Seconds start = machine.clock.Now();
     for (int64_t i = 0; i < steps; ++i) step(i);
@@ -93,7 +94,6 @@ EngineBenchPoint MeasurePoint(const Machine& machine, int rounds, int64_t steps,
   }
   EngineBenchPoint point;
   point.seconds = Median(seconds);
-  point.tokens_per_second = static_cast<double>(tokens) / point.seconds;
   point.bytes_per_second = cost.bytes / point.seconds;
   point.flops_per_second = cost.flops / point.seconds;
   point.read_bandwidth = Median(bandwidth);
@@ -104,20 +104,18 @@ EngineBenchPoint MeasurePoint(const Machine& machine, int rounds, int64_t steps,
   return point;
 }
 
-Result<EngineBenchPoint> MeasureStep(Transformer& model, Ops& ops, const Machine& machine,
-                                     int rounds, bool prefill, int64_t batch, int64_t size) {
-  const int64_t tokens = prefill ? size : 1;
-  const int64_t context = prefill ? 0 : size;
+Result<EngineBenchPoint> MeasureStep(Transformer& model, const Machine& machine, bool prefill,
+                                     const StepShape& shape) {
+  const auto [batch, tokens, context] = shape;
   const int64_t steps = prefill ? 1 : kDecodeSteps;
   ASSIGN_OR_RETURN(Sequences sequences,
                    Sequences::Create(model, batch, context + tokens + steps, tokens));
   const int64_t element = ElementBytes(model.spec().stored_type);
-  const StepCost cost =
-      CostOfStep(model.spec(), model.kv_layout(), batch, tokens, context, element);
-  EngineBenchPoint point =
-      MeasurePoint(machine, rounds, steps, cost, batch * tokens, [&](int64_t i) {
-        (void)model.Forward(sequences.Step(prefill ? 0 : context + i), sequences.pages, ops);
-      });
+  const StepCost cost = CostOfStep(model.spec(), model.kv_layout(), shape, element);
+  EngineBenchPoint point = MeasurePoint(machine, steps, cost, [&](int64_t i) {
+    (void)model.Forward(sequences.Step(shape.context + i), sequences.pages, machine.ops);
+  });
+  point.tokens_per_second = static_cast<double>(batch * tokens) / point.seconds;
   point.prefill = prefill;
   point.batch = batch;
   point.tokens = tokens;
@@ -127,8 +125,9 @@ Result<EngineBenchPoint> MeasureStep(Transformer& model, Ops& ops, const Machine
 
 }  // namespace
 
-StepCost CostOfStep(const ModelSpec& spec, const KvLayout& layout, int64_t batch, int64_t tokens,
-                    int64_t context, int64_t weight_element_bytes) {
+StepCost CostOfStep(const ModelSpec& spec, const KvLayout& layout, const StepShape& shape,
+                    int64_t weight_element_bytes) {
+  const auto [batch, tokens, context] = shape;
   const double hidden = spec.hidden;
   const double q = static_cast<double>(spec.heads) * spec.head_dim;
   const double kv = static_cast<double>(spec.kv_heads) * spec.head_dim;
@@ -152,22 +151,24 @@ Result<std::vector<EngineBenchPoint>> RunEngineBench(Transformer& model, ThreadP
                                                      const EngineBenchOptions& options) {
   ASSIGN_OR_RETURN(const ReadBuffer buffer, ReadBuffer::Create());
   Ops ops(options.isa, pool);
-  const Machine machine{pool, clock, buffer, options.isa};
+  const Machine machine{pool, clock, buffer, options.isa, ops, options.rounds};
   std::vector<EngineBenchPoint> points;
-  const auto measure = [&](bool prefill, int64_t batch, int64_t size) -> Result<void> {
+  const auto measure = [&](bool prefill, const StepShape& shape) -> Result<void> {
     if (options.progress) {
-      options.progress(prefill ? Format("prefill of {} tokens", size)
-                               : Format("decode of {} sequences, context {}", batch, size));
+      options.progress(
+          prefill ? Format("prefill of {} tokens", shape.tokens)
+                  : Format("decode of {} sequences, context {}", shape.batch, shape.context));
     }
-    ASSIGN_OR_RETURN(EngineBenchPoint point,
-                     MeasureStep(model, ops, machine, options.rounds, prefill, batch, size));
+    ASSIGN_OR_RETURN(EngineBenchPoint point, MeasureStep(model, machine, prefill, shape));
     points.push_back(point);
     return {};
   };
   for (const int64_t batch : options.decode_batches) {
-    RETURN_IF_ERROR(measure(false, batch, options.context));
+    RETURN_IF_ERROR(measure(false, {.batch = batch, .context = options.context}));
   }
-  for (const int64_t tokens : options.prefill_tokens) RETURN_IF_ERROR(measure(true, 1, tokens));
+  for (const int64_t tokens : options.prefill_tokens) {
+    RETURN_IF_ERROR(measure(true, {.tokens = tokens}));
+  }
   return points;
 }
 

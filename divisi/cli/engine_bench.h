@@ -44,9 +44,14 @@ struct StepCost {
   double bytes = 0;
   double flops = 0;
 };
-// batch sequences of `tokens` new rows each after `context` cached ones; logits for one row each.
-StepCost CostOfStep(const ModelSpec& spec, const KvLayout& layout, int64_t batch, int64_t tokens,
-                    int64_t context, int64_t weight_element_bytes);
+// Sequences of `tokens` new rows each after `context` cached ones; logits for one row each.
+struct StepShape {
+  int64_t batch = 1;
+  int64_t tokens = 1;
+  int64_t context = 0;
+};
+StepCost CostOfStep(const ModelSpec& spec, const KvLayout& layout, const StepShape& shape,
+                    int64_t weight_element_bytes);
 
 // Requires: model.max_positions() covers every prefill and context + kDecodeSteps.
 // Errors: kResourceExhausted when KV pages or the buffer for reading do not fit.

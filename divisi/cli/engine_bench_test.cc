@@ -20,11 +20,11 @@ TEST(EngineBench, CountsBytesAndFlopsOfAStep) {
   spec.intermediate = 16, spec.vocab = 10;
   const KvLayout layout{.layers = 3, .kv_heads = 2, .head_dim = 2, .type = ComputeType::kBf16};
   // A layer: q and o 8x8 each, k and v 8x4 each, three of 8x16: 576. Head: 80.
-  const StepCost decode = CostOfStep(spec, layout, 5, 1, 9, 2);
+  const StepCost decode = CostOfStep(spec, layout, {.batch = 5, .tokens = 1, .context = 9}, 2);
   EXPECT_EQ(decode.bytes, (3 * 576 + 80) * 2 + 5 * 10 * (2 * 4 * 2) * 3);
   EXPECT_EQ(decode.flops, 2 * (3 * 576 + 80) * 5 + 5 * 10 * (4 * 8) * 3);
   // A prefill of 4: rows see 1 + 2 + 3 + 4 positions, and only the last has logits.
-  const StepCost prefill = CostOfStep(spec, layout, 1, 4, 0, 4);
+  const StepCost prefill = CostOfStep(spec, layout, {.tokens = 4}, 4);
   EXPECT_EQ(prefill.bytes, (3 * 576 + 80) * 4 + 4 * (2 * 4 * 2) * 3);
   EXPECT_EQ(prefill.flops, 2 * (3 * 576 * 4 + 80) + 10 * (4 * 8) * 3);
 }

@@ -87,9 +87,13 @@ class Runner {
     std::vector<std::byte> q_out(static_cast<size_t>(total * q_cols * element));
     std::vector<std::byte> out(q_out.size());
     const Activations q_rows{q_out.data(), shape_.type, total, q_cols};
-    ops_.StoreQkv({q.data(), total, q_cols}, {k.data(), total, kv_cols}, {v.data(), total, kv_cols},
-                  rope_, rows, 1, options, pages_, q_rows);
-    ops_.Attention(q_rows, rows, 1, pages_, {out.data(), shape_.type, total, q_cols});
+    const KvLayer kv{.pages = pages_, .layer = 1, .sequences = rows};
+    ops_.StoreQkv({.q = {q.data(), total, q_cols},
+                   .k = {k.data(), total, kv_cols},
+                   .v = {v.data(), total, kv_cols},
+                   .q_out = q_rows},
+                  rope_, options, kv);
+    ops_.Attention(q_rows, kv, {out.data(), shape_.type, total, q_cols});
     std::vector<std::vector<std::byte>> results;
     for (const SequenceRows& r : rows) {
       const auto begin = out.begin() + r.first_row * q_cols * element;

@@ -62,6 +62,21 @@ struct SequenceRows {
   std::span<const BlockId> pages;  // Pages of positions [0, start + rows), in order.
 };
 
+// Where a step's rows leave their keys and values, and find those before them.
+struct KvLayer {
+  KvPages& pages;
+  int layer = 0;
+  std::span<const SequenceRows> sequences;
+};
+
+// A step's projections, and where its queries go once rotated.
+struct QkvRows {
+  Matrix q;           // [T, heads*Dh]
+  Matrix k;           // [T, kv_heads*Dh]
+  Matrix v;           // [T, kv_heads*Dh]
+  Activations q_out;  // [T, heads*Dh]
+};
+
 // Angles of rotary embedding: cos and sin [max_positions, Dh/2], YaRN's attention factor included.
 struct RopeTable {
   std::vector<float> cosine;
@@ -98,22 +113,19 @@ class Ops {
   // out = silu(gate) * up.   All [T, F].
   void SwiGlu(Matrix gate, Matrix up, Activations out);
 
-  // Per head of q [T, heads*Dh], k and v [T, kv_heads*Dh] (f32): RMS-normalises q and k where gains
-  // are given, rotates both by the row's position (half-split form), writes q to q_out rounded, and
-  // k, v to the sequences' pages of `layer`.
+  // Per head: RMS-normalises q and k where gains are given, rotates both by the row's position
+  // (half-split form), writes q to q_out rounded, and k, v to the sequences' pages of the layer.
   struct QkvOptions {
     std::span<const float> q_gain;  // [Dh] or empty
     std::span<const float> k_gain;  // [Dh] or empty
     double eps = 1e-6;
   };
-  void StoreQkv(Matrix q, Matrix k, Matrix v, const RopeTable& rope,
-                std::span<const SequenceRows> sequences, int layer, const QkvOptions& options,
-                KvPages& pages, Activations q_out);
+  void StoreQkv(const QkvRows& rows, const RopeTable& rope, const QkvOptions& options,
+                const KvLayer& kv);
 
   // Causal attention of the step's rows over their pages; scale Dh^-1/2.  q, out [T, heads*Dh].
   // Requires: StoreQkv of the same rows and layer was done.
-  void Attention(const Activations& q, std::span<const SequenceRows> sequences, int layer,
-                 const KvPages& pages, Activations out);
+  void Attention(const Activations& q, const KvLayer& kv, Activations out);
 
  private:
   Isa isa_;

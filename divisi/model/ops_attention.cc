@@ -61,18 +61,19 @@ int64_t AttentionScratchFloats(int64_t vectors, int64_t head_dim) {
   return kQueryTile * kAttentionChunk + vectors * (padded_dim + 2);
 }
 
-void Ops::StoreQkv(Matrix q, Matrix k, Matrix v, const RopeTable& rope,
-                   std::span<const SequenceRows> sequences, int layer, const QkvOptions& options,
-                   KvPages& pages, Activations q_out) {
-  const KvLayout& layout = pages.layout();
+void Ops::StoreQkv(const QkvRows& rows, const RopeTable& rope, const QkvOptions& options,
+                   const KvLayer& kv) {
+  const Matrix &q = rows.q, &k = rows.k, &v = rows.v;
+  const Activations& q_out = rows.q_out;
+  const KvLayout& layout = kv.pages.layout();
   const int64_t dim = layout.head_dim;
   CHECK(q_out.type == layout.type && q_out.rows == q.rows && q_out.cols == q.cols &&
             k.rows == q.rows && v.rows == q.rows && q.cols % dim == 0 &&
             k.cols == layout.kv_heads * dim && v.cols == k.cols && 2 * rope.half_dim == dim,
         "q [{}, {}], k [{}, {}], v [{}, {}], heads of {}, rope of {}", q.rows, q.cols, k.rows,
         k.cols, v.rows, v.cols, dim, 2 * rope.half_dim);
-  CHECK(layer >= 0 && layer < layout.layers, "layer {} of {}", layer, layout.layers);
-  const std::vector<RowPlace> places = PlaceRows(sequences, q.rows, pages);
+  CHECK(kv.layer >= 0 && kv.layer < layout.layers, "layer {} of {}", kv.layer, layout.layers);
+  const std::vector<RowPlace> places = PlaceRows(kv.sequences, q.rows, kv.pages);
   const auto rotate = [&](float* x, std::span<const float> gain, int64_t position) {
     CHECK(position < rope.positions, "position {} of {}", position, rope.positions);
     CHECK(gain.empty() || static_cast<int64_t>(gain.size()) == dim, "gain of {}", gain.size());
@@ -93,7 +94,7 @@ void Ops::StoreQkv(Matrix q, Matrix k, Matrix v, const RopeTable& rope,
     if (layout.type == ComputeType::kF32) {
       std::memcpy(q_out.data + row * q.cols * 4, q_row, static_cast<size_t>(q.cols) * 4);
       for (int head = 0; head < layout.kv_heads; ++head) {
-        StoreToken(pages.Head(place.page, layer, head), place.slot, k_row + head * dim,
+        StoreToken(kv.pages.Head(place.page, kv.layer, head), place.slot, k_row + head * dim,
                    v_row + head * dim, dim);
       }
       return;
@@ -105,15 +106,14 @@ void Ops::StoreQkv(Matrix q, Matrix k, Matrix v, const RopeTable& rope,
     kernels_->round_to_bf16(k_row, k.cols, k_bits);
     kernels_->round_to_bf16(v_row, v.cols, v_bits);
     for (int head = 0; head < layout.kv_heads; ++head) {
-      StoreToken(pages.Head(place.page, layer, head), place.slot, k_bits + head * dim,
+      StoreToken(kv.pages.Head(place.page, kv.layer, head), place.slot, k_bits + head * dim,
                  v_bits + head * dim, dim);
     }
   });
 }
 
-void Ops::Attention(const Activations& q, std::span<const SequenceRows> sequences, int layer,
-                    const KvPages& pages, Activations out) {
-  const KvLayout& layout = pages.layout();
+void Ops::Attention(const Activations& q, const KvLayer& kv, Activations out) {
+  const KvLayout& layout = kv.pages.layout();
   const int64_t dim = layout.head_dim;
   const int64_t heads = q.cols / dim;
   CHECK(q.type == layout.type && out.type == q.type && out.rows == q.rows && out.cols == q.cols &&
@@ -125,7 +125,7 @@ void Ops::Attention(const Activations& q, std::span<const SequenceRows> sequence
   const int64_t rows_step = kAttentionVectors / heads_step;
   const int64_t element = layout.ElementSize();
   std::vector<AttentionBlock> blocks;
-  for (const SequenceRows& sequence : sequences) {
+  for (const SequenceRows& sequence : kv.sequences) {
     CHECK(static_cast<int64_t>(sequence.pages.size()) >= PagesFor(sequence.start + sequence.rows),
           "{} pages for {} positions", sequence.pages.size(), sequence.start + sequence.rows);
     for (int64_t row = 0; row < sequence.rows; row += rows_step) {
@@ -139,7 +139,7 @@ void Ops::Attention(const Activations& q, std::span<const SequenceRows> sequence
                           .head_dim = dim,
                           .start = sequence.start + row,
                           .pages = sequence.pages.data(),
-                          .keys = pages.Head(0, layer, static_cast<int>(head / group)),
+                          .keys = kv.pages.Head(0, kv.layer, static_cast<int>(head / group)),
                           .page_bytes = layout.PageBytes(),
                           .scale = 1.0f / std::sqrt(static_cast<float>(dim))});
       }

@@ -145,14 +145,14 @@ void Transformer::State::Attend(int layer, KvPages& pages, Ops& ops) {
   ops.MatMul(normed, w.query, query, {.bias = w.query_bias});
   ops.MatMul(normed, w.key, key, {.bias = w.key_bias});
   ops.MatMul(normed, w.value, value, {.bias = w.value_bias});
-  ops.StoreQkv(query, key, value, rope, sequences, layer,
-               {.q_gain = w.query_norm, .k_gain = w.key_norm, .eps = spec.norm_eps}, pages,
-               rotated);
+  ops.StoreQkv({.q = query, .k = key, .v = value, .q_out = rotated}, rope,
+               {.q_gain = w.query_norm, .k_gain = w.key_norm, .eps = spec.norm_eps},
+               {.pages = pages, .layer = layer, .sequences = sequences});
   if (layer + 1 == spec.layers) Narrow(rotated);
   if (rotated.rows == 0) return;
   const Activations attended =
       ActivationsIn(workspace.attended, compute, rotated.rows, rotated.cols);
-  ops.Attention(rotated, sequences, layer, pages, attended);
+  ops.Attention(rotated, {.pages = pages, .layer = layer, .sequences = sequences}, attended);
   ops.MatMul(attended, w.output, residual, {.bias = w.output_bias, .add_to_out = true});
 }
 
