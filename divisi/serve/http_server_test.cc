@@ -188,8 +188,9 @@ TEST_F(HttpServerTest, ASlowReaderIsCutOff) {
   while (engine_.stats().generated_tokens == 0) std::this_thread::yield();
   EXPECT_TRUE(EngineIsIdle());
   EXPECT_LT(engine_.stats().generated_tokens, 16000);
-  while (!client.IsClosedByServer()) client.ReadThrough("\n");
-  EXPECT_EQ(server_->connections(), 0);
+  while (client.ReadThrough("\n")) {  // Until the cut, which may be within a line.
+  }
+  while (server_->connections() != 0) std::this_thread::yield();
 }
 
 TEST_F(HttpServerTest, BoundsBodiesAndHeads) {
