@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "divisi/core/check.h"
+#include "divisi/plan/expert_reuse.h"
 
 namespace divisi {
 namespace {
@@ -78,8 +79,7 @@ ModelCost::ModelCost(const ModelSpec& spec, Storage how, StateForm form) : stora
 
 double ModelCost::ExpectedExperts(double tokens) const {
   if (experts == 0) return 0;
-  const double share = static_cast<double>(experts_per_token) / experts;
-  return experts * (1 - std::pow(1 - share, tokens));
+  return ExpectedDistinctExperts(experts, experts_per_token, tokens);
 }
 
 Bytes ModelCost::ResidentWeights() const {
