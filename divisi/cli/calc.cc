@@ -54,6 +54,33 @@ Result<std::vector<double>> ParseCounts(std::string_view text) {
   return list;
 }
 
+Result<void> CheckLimit(CalcLimit limit, double number) {
+  const auto refused = [number](const char* expected) {
+    return Error{Code::kInvalidArgument, Format("{} is not {}", number, expected)};
+  };
+  if (limit == CalcLimit::kPositive && number <= 0) return refused("above 0");
+  if (limit == CalcLimit::kShare && number > 1) return refused("a share between 0 and 1");
+  if (limit != CalcLimit::kWhole && limit != CalcLimit::kOneOrMore) return {};
+  const double least = limit == CalcLimit::kOneOrMore ? 1 : 0;
+  if (number != std::floor(number) || number < least || number > kMostCalcCount) {
+    return refused(least > 0 ? "a whole number from 1 to 1e9" : "a whole number from 0 to 1e9");
+  }
+  return {};
+}
+
+// One number, or those of a list; none of a text.
+Result<std::vector<double>> NumbersOf(const CalcInput& input, std::string_view text) {
+  std::vector<double> numbers;
+  if (input.unit == CalcUnit::kCounts) {
+    ASSIGN_OR_RETURN(numbers, ParseCounts(text));
+  } else if (input.unit != CalcUnit::kText) {
+    ASSIGN_OR_RETURN(const double number, ParseNumber(input.unit, text));
+    numbers.push_back(number);
+  }
+  for (const double number : numbers) RETURN_IF_ERROR(CheckLimit(input.limit, number));
+  return numbers;
+}
+
 const char* UnitSuffix(CalcUnit unit) {
   switch (unit) {
     case CalcUnit::kBytes:
@@ -128,15 +155,10 @@ Result<CalcValues> CalcValues::Read(const std::vector<CalcInput>& inputs, const 
     const auto found = given.find(input.name);
     const std::string& text = found == given.end() ? input.value : found->second;
     Value value{.unit = input.unit, .text = text};
-    if (input.unit == CalcUnit::kCounts) {
-      auto list = ParseCounts(text);
-      if (!list) return WithContext(list.error(), Format("--{}", input.name));
-      value.list = std::move(*list);
-    } else if (input.unit != CalcUnit::kText) {
-      const auto number = ParseNumber(input.unit, text);
-      if (!number) return WithContext(number.error(), Format("--{}", input.name));
-      value.number = *number;
-    }
+    auto numbers = NumbersOf(input, text);
+    if (!numbers) return WithContext(numbers.error(), Format("--{}", input.name));
+    value.number = numbers->empty() ? 0 : numbers->front();
+    value.list = std::move(*numbers);
     values.values_.emplace(input.name, std::move(value));
   }
   std::vector<std::string> names;

@@ -27,12 +27,25 @@ enum class CalcUnit {
   kCounts,          // "32,16,8": inputs only
 };
 
+// What a number may be, besides finite and not negative.
+enum class CalcLimit {
+  kNone,
+  kPositive,   // Above 0
+  kShare,      // At most 1
+  kWhole,      // A whole number, at most kMostCalcCount
+  kOneOrMore,  // kWhole, and not 0
+};
+// Above any count of tokens, layers or requests, and such that their products with the bytes of a
+// token stay within 64 bits.
+inline constexpr double kMostCalcCount = 1e9;
+
 // One flag.
 struct CalcInput {
   std::string name;  // "prompt-tokens"
   CalcUnit unit = CalcUnit::kCount;
   std::string value;  // The default, as a user would write it.
   std::string help;
+  CalcLimit limit = CalcLimit::kNone;  // Of a list, of each number.
 };
 
 // The inputs' values, read from their text by the unit's parser. Asking for a name or unit that the
@@ -40,7 +53,7 @@ struct CalcInput {
 class CalcValues {
  public:
   // Errors: kInvalidArgument, with the flag, for text that its unit's parser refuses, for what is
-  // not a finite number and for a negative one.
+  // not a finite number, for a negative one and for one beyond the input's limit.
   static Result<CalcValues> Read(const std::vector<CalcInput>& inputs, const Catalog& catalog,
                                  const std::map<std::string, std::string>& given);
 
