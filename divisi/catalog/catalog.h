@@ -20,8 +20,30 @@ struct CatalogFigure {
   std::string source;  // May be empty in a user's file, never in ours.
 };
 
+template <typename Spec>
+struct CatalogEntry {
+  std::string name;
+  Spec spec;
+  std::vector<CatalogFigure> figures;
+};
+
+// What a catalogue holds, by normalised name; an alias is a second key of the same entry.
+template <typename Spec>
+using CatalogMap = std::map<std::string, CatalogEntry<Spec>>;
+struct CatalogEntries {
+  CatalogMap<CardSpec> cards;
+  CatalogMap<ProcessorSpec> processors;
+  CatalogMap<LinkSpec> links;
+  CatalogMap<DiskSpec> disks;
+  CatalogMap<ServerSpec> servers;
+  CatalogMap<ModelSpec> models;
+};
+
 class Catalog {
  public:
+  // "A100 80GB SXM" and "a100-80gb-sxm" are "a10080gbsxm".
+  static std::string Normalised(std::string_view name);
+
   // The compiled-in entries.
   static Catalog BuiltIn();
 
@@ -39,19 +61,16 @@ class Catalog {
   Result<const ServerSpec*> Server(std::string_view name) const;
   Result<const ModelSpec*> Model(std::string_view name) const;
 
-  // Names of a kind: "cards", "processors", "links", "disks", "servers", "models"; in order.
+  // "cards", "processors", "links", "disks", "servers", "models".
+  static const std::vector<std::string>& Kinds();
+  // Names of a kind, in order, without aliases. Empty for an unknown kind.
   std::vector<std::string> Names(std::string_view kind) const;
-  // The figures of an entry, with their sources. Empty for an unknown one.
+  // The figures of an entry, under its name or an alias, in the order of CardSpec and its like; of
+  // a model, its config's keys. Empty for an unknown one.
   std::vector<CatalogFigure> Figures(std::string_view kind, std::string_view name) const;
 
  private:
-  std::map<std::string, CardSpec> cards_;  // By normalised name.
-  std::map<std::string, ProcessorSpec> processors_;
-  std::map<std::string, LinkSpec> links_;
-  std::map<std::string, DiskSpec> disks_;
-  std::map<std::string, ServerSpec> servers_;
-  std::map<std::string, ModelSpec> models_;
-  std::map<std::string, std::vector<CatalogFigure>> figures_;  // By "kind/name".
+  CatalogEntries entries_;
 };
 
 }  // namespace divisi

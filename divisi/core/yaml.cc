@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -26,14 +27,14 @@ std::string Shown(std::string_view text) {
                 text.size() > kMostShown ? "..." : "");
 }
 
-// Leaves yaml-cpp from inside its events; caught in ParseYaml.
 struct Refusal {
-  int line;
+  int line = 0;
   std::string what;
 };
 
 // Builds the tree from the parser's events. Open containers are on a stack; what is finished goes
-// into the one above.
+// into the one above. After a refusal nothing more is built; what the parser still reads is bounded
+// by the text.
 class TreeBuilder : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -44,34 +45,39 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    RefuseTag(mark, tag);
+    CheckTag(mark, tag);
     YamlNode node = NodeAt(mark, YamlNode::Kind::kScalar);
     node.quoted = tag == "!";  // yaml-cpp's mark for a scalar that isn't plain.
     node.text = value;
     Finish(std::move(node), anchor);
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (refusal_) return;
+    const int line = mark.line + 1;
     const auto found = anchored_.find(anchor);
     // yaml-cpp knows the name, so this is inside the very thing that it names.
-    if (found == anchored_.end()) throw Refusal{mark.line + 1, "an alias refers to itself"};
-    if (found->second.depth + open_.size() > kMaxYamlDepth) RefuseDepth(mark.line + 1);
-    Spend(found->second.cost, mark.line + 1);
-    open_.back().depth = std::max(open_.back().depth, found->second.depth + 1);
-    AddToParent(found->second.node, found->second.cost, mark.line + 1);
+    if (found == anchored_.end()) return Refuse(line, "an alias refers to itself");
+    const Anchored& anchored = found->second;
+    if (anchored.depth + open_.size() > kMaxYamlDepth) return RefuseDepth(line);
+    if (!Spend(anchored.cost, line)) return;
+    open_.back().depth = std::max(open_.back().depth, anchored.depth + 1);
+    AddToParent(anchored.node, anchored.cost, line);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    RefuseTag(mark, tag);
+    CheckTag(mark, tag);
     Open(NodeAt(mark, YamlNode::Kind::kList), anchor);
   }
   void OnSequenceEnd() override { Close(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
-    RefuseTag(mark, tag);
+    CheckTag(mark, tag);
     Open(NodeAt(mark, YamlNode::Kind::kMap), anchor);
   }
   void OnMapEnd() override { Close(); }
 
+  const std::optional<Refusal>& refusal() const { return refusal_; }
+  const YamlNode& root() const { return root_; }
   YamlNode Take() && { return std::move(root_); }
 
  private:
@@ -98,56 +104,63 @@ class TreeBuilder : public YAML::EventHandler {
     node.column = mark.column + 1;
     return node;
   }
-  static void RefuseTag(const YAML::Mark& mark, const std::string& tag) {
+  void Refuse(int line, std::string what) {
+    if (!refusal_) refusal_ = Refusal{line, std::move(what)};
+  }
+  void RefuseDepth(int line) { Refuse(line, Format("nests deeper than {} levels", kMaxYamlDepth)); }
+  void CheckTag(const YAML::Mark& mark, const std::string& tag) {
     if (tag.empty() || tag == "?" || tag == "!") return;
-    throw Refusal{mark.line + 1, Format("the tag {} is not supported; leave it out", Shown(tag))};
+    Refuse(mark.line + 1, Format("the tag {} is not supported; leave it out", Shown(tag)));
   }
-  [[noreturn]] static void RefuseDepth(int line) {
-    throw Refusal{line, Format("nests deeper than {} levels", kMaxYamlDepth)};
-  }
-  void Spend(size_t cost, int line) {
+  bool Spend(size_t cost, int line) {
     spent_ += cost;
-    if (spent_ <= kMaxYamlExpandedBytes) return;
-    throw Refusal{line, Format("with its aliases expanded, the document is beyond {} MiB",
-                               kMaxYamlExpandedBytes >> 20)};
+    if (spent_ <= kMaxYamlExpandedBytes) return true;
+    Refuse(line, Format("with its aliases expanded, the document is beyond {} MiB",
+                        kMaxYamlExpandedBytes >> 20));
+    return false;
   }
 
   void Open(YamlNode node, YAML::anchor_t anchor) {
-    if (!open_.empty()) RefuseAsKey(node.line);
-    if (open_.size() >= kMaxYamlDepth) RefuseDepth(node.line);
+    if (refusal_) return;
+    if (KeyIsDue()) return Refuse(node.line, "a key must be a text, not a list or a map");
+    if (open_.size() >= kMaxYamlDepth) return RefuseDepth(node.line);
     Container container;
     container.node = std::move(node);
     container.anchor = anchor;
     open_.push_back(std::move(container));
   }
   void Close() {
+    if (refusal_) return;
     Container done = std::move(open_.back());
     open_.pop_back();
     done.cost += kNodeCost;
-    Spend(kNodeCost, done.node.line);
     if (!open_.empty()) open_.back().depth = std::max(open_.back().depth, done.depth + 1);
-    Remember(done.anchor, {done.node, done.cost, done.depth});
-    const int line = done.node.line;
-    AddToParent(std::move(done.node), done.cost, line);
+    Place(std::move(done.node), done.anchor,
+          {.cost = done.cost, .own = kNodeCost, .depth = done.depth});
   }
   void Finish(YamlNode scalar, YAML::anchor_t anchor) {
+    if (refusal_) return;
     const size_t cost = kNodeCost + scalar.text.size();
-    const int line = scalar.line;
-    Spend(cost, line);
-    Remember(anchor, {scalar, cost, 0});
-    AddToParent(std::move(scalar), cost, line);
-  }
-  void Remember(YAML::anchor_t anchor, Anchored what) {
-    if (anchor == YAML::NullAnchor) return;
-    Spend(what.cost, what.node.line);  // It is a copy, too.
-    anchored_.insert_or_assign(anchor, std::move(what));
+    Place(std::move(scalar), anchor, {.cost = cost, .own = cost, .depth = 0});
   }
 
-  // A list or map cannot stand where a key is due.
-  void RefuseAsKey(int line) const {
-    const Container& parent = open_.back();
-    if (!parent.node.is_map() || parent.has_key) return;
-    throw Refusal{line, "a key must be a text, not a list or a map"};
+  struct Size {
+    size_t cost;   // With everything below.
+    size_t own;    // Without.
+    size_t depth;  // Levels of containers.
+  };
+  void Place(YamlNode node, YAML::anchor_t anchor, Size size) {
+    const int line = node.line;
+    if (!Spend(size.own, line)) return;
+    if (anchor != YAML::NullAnchor) {
+      if (!Spend(size.cost, line)) return;  // What the anchor keeps is a copy.
+      anchored_.insert_or_assign(anchor, Anchored{node, size.cost, size.depth});
+    }
+    AddToParent(std::move(node), size.cost, line);
+  }
+
+  bool KeyIsDue() const {
+    return !open_.empty() && open_.back().node.is_map() && !open_.back().has_key;
   }
   void AddToParent(YamlNode node, size_t cost, int line) {
     if (open_.empty()) {
@@ -156,10 +169,10 @@ class TreeBuilder : public YAML::EventHandler {
     }
     Container& parent = open_.back();
     parent.cost += cost;
-    if (parent.node.is_map() && !parent.has_key) {
-      if (!node.is_scalar()) throw Refusal{line, "a key must be a text"};
+    if (KeyIsDue()) {
+      if (!node.is_scalar()) return Refuse(line, "a key must be a text");
       if (!parent.keys.insert(node.text).second) {
-        throw Refusal{line, Format("the key {} is given twice", Shown(node.text))};
+        return Refuse(line, Format("the key {} is given twice", Shown(node.text)));
       }
       parent.has_key = true;
       parent.key = std::move(node.text);
@@ -176,6 +189,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   static constexpr size_t kNodeCost = 64;
   YamlNode root_;
+  std::optional<Refusal> refusal_;
   std::vector<Container> open_;
   std::map<YAML::anchor_t, Anchored> anchored_;
   size_t spent_ = 0;
@@ -256,24 +270,24 @@ std::string YamlNode::Described() const {
 
 Result<YamlNode> ParseYaml(std::string_view text, std::string_view file) {
   RETURN_IF_ERROR(CheckCharacters(text, file));
+  TreeBuilder builder;
+  const auto refused = [&] { return At(file, builder.refusal()->line, builder.refusal()->what); };
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
-    TreeBuilder builder;
     if (!parser.HandleNextDocument(builder)) return YamlNode();
-    YamlNode root = std::move(builder).Take();
+    if (builder.refusal()) return refused();
     TreeBuilder second;
     if (parser.HandleNextDocument(second)) {
-      return At(file, std::move(second).Take().line, "a second document begins; a file holds one");
+      return At(file, second.root().line, "a second document begins; a file holds one");
     }
-    return root;
-  } catch (const Refusal& refusal) {
-    return At(file, refusal.line, refusal.what);
   } catch (const YAML::Exception& error) {
+    if (builder.refusal()) return refused();  // The cause, and found earlier.
     return At(file, std::max(error.mark.line, 0) + 1, Format("not valid YAML: {}", error.msg));
   } catch (const std::exception& error) {
     return At(file, 1, Format("cannot be read as YAML: {}", error.what()));
   }
+  return std::move(builder).Take();
 }
 
 Json YamlToJson(const YamlNode& node) {
