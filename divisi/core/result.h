@@ -59,13 +59,14 @@ class [[nodiscard]] Result {
     CHECK(ok(), "value() of a failed Result: {}", std::get<1>(state_).message);
     return std::get<0>(state_);
   }
-  T&& value() && {
+  // By value: a reference into a Result that ends with the statement would dangle in a loop's head.
+  T value() && {
     CHECK(ok(), "value() of a failed Result: {}", std::get<1>(state_).message);
     return std::get<0>(std::move(state_));
   }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
-  T&& operator*() && { return std::move(*this).value(); }
+  T operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 

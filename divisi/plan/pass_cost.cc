@@ -88,6 +88,16 @@ Bytes ModelCost::ResidentWeights() const {
       storage.weight_bytes);
 }
 
+Bytes ModelCost::ResidentExperts() const {
+  return Stored(expert_params * experts * expert_layers, storage.weight_bytes);
+}
+
+Work ModelCost::ExpertPart(double tokens) const {
+  return {.flops = Flops(2 * expert_params * experts_per_token * expert_layers * tokens),
+          .bytes = Stored(expert_params * ExpectedExperts(tokens) * expert_layers,
+                          storage.weight_bytes)};
+}
+
 Bytes ModelCost::WeightsRead(double tokens) const {
   return Stored(
       dense_params + head_params + expert_params * ExpectedExperts(tokens) * expert_layers,
@@ -99,7 +109,7 @@ Work ModelCost::Prefill(Tokens new_tokens, Tokens cached) const {
   const auto before = static_cast<double>(cached.value);
   const double pairs = ((before + added) * (before + added) - before * before) / 2;
   return {.flops = Flops(2 * ActiveParams() * added + prefill_pair_flops * pairs + 2 * head_params),
-          .bytes = WeightsRead(added) + State(cached)};
+          .bytes = WeightsRead(added)};
 }
 
 Work ModelCost::DecodeStep(double batch, double context) const {

@@ -67,12 +67,16 @@ struct ModelCost {
   // experts_per_token evenly and on its own: E (1 - (1 - k/E)^M). Source: section 9.3.3.
   double ExpectedExperts(double tokens) const;
 
-  // Weights held in memory. Source: section 9.2.3.
+  // Weights held in memory, and of them the routed experts'. Source: section 9.2.3.
   Bytes ResidentWeights() const;
+  Bytes ResidentExperts() const;
   // Weights that one pass of `tokens` tokens reads: dense ones, the head, the experts it meets.
   Bytes WeightsRead(double tokens) const;
 
-  // `new_tokens` of one prompt after `cached` ones.
+  // The routed experts' part of a pass of `tokens` tokens.
+  Work ExpertPart(double tokens) const;
+  // `new_tokens` of one prompt after `cached` ones. Of state no bytes are counted: a prompt writes
+  // and rereads its own as it goes, all of it little beside the weights' arithmetic.
   //   flops = 2 active new + pair ((cached + new)^2 - cached^2) / 2 + 2 head
   Work Prefill(Tokens new_tokens, Tokens cached) const;
   // One step of `batch` sequences with `context` cached tokens each on average.
