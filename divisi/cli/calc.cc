@@ -7,6 +7,7 @@
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
 #include "divisi/core/nearest.h"
+#include "divisi/plan/flow.h"
 
 namespace divisi {
 namespace {
@@ -104,7 +105,7 @@ std::string Human(double value, CalcUnit unit) {
   if (!std::isfinite(value)) return value > 0 ? "never" : "none";
   switch (unit) {
     case CalcUnit::kBytes:
-      return HumanBytes(Bytes(std::llround(value)));
+      return HumanBytes(WholeBytes(value));
     case CalcUnit::kSeconds:
       return HumanSeconds(Seconds(value));
     case CalcUnit::kBytesPerSecond:

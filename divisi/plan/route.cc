@@ -86,9 +86,10 @@ double UncertainHit::AvailabilityForQuantile(double q, Seconds target) const {
 
 Outcomes CopyOutcomes(const CopyChances& chances, const RouteTimes& host_route, Seconds recompute) {
   const double gone = 1 - chances.device;
-  return Outcomes({{chances.device, host_route.queue + host_route.compute},
-                   {gone * chances.host_copy, host_route.Overlapped()},
-                   {gone * (1 - chances.host_copy), host_route.queue + recompute}});
+  return Outcomes(
+      {{chances.device, host_route.queue + host_route.compute},
+       {gone * chances.host_copy, std::min(host_route.Overlapped(), host_route.queue + recompute)},
+       {gone * (1 - chances.host_copy), host_route.queue + recompute}});
 }
 
 }  // namespace divisi

@@ -88,7 +88,8 @@ struct CopyChances {
   double host_copy = 0;  // Where it is not, the one in host memory is.
 };
 // First-token times of a worker with such copies: from the device's copy, else from the host's,
-// whose fetch (`host_route.ready`) overlaps the queue, else recomputed. Without host copies it is
+// whose fetch (`host_route.ready`) overlaps the queue, unless recomputing is sooner; else
+// recomputed. Without host copies it is
 // the two-point model; with them always there, and a fetch shorter than the queue, it is one point.
 Outcomes CopyOutcomes(const CopyChances& chances, const RouteTimes& host_route, Seconds recompute);
 

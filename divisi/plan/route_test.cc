@@ -92,6 +92,13 @@ TEST(RouteTest, ACopyInHostMemoryEndsTheTwoPointModel) {
   EXPECT_NEAR(three.Quantile(0.96).value, 0.080 + kFull.value, 1e-12);
 }
 
+TEST(RouteTest, AFetchSlowerThanRecomputingIsNotMade) {
+  const Outcomes slow = CopyOutcomes({0.5, 1}, {Seconds(0.080), Seconds(2), kHit}, kFull);
+  EXPECT_NEAR(slow.Quantile(1).value, 0.080 + kFull.value, 1e-12);
+  const Outcomes cut = CopyOutcomes({0.5, 1}, {Seconds(0.080), kNever, kHit}, kFull);
+  EXPECT_NEAR(cut.Quantile(1).value, 0.080 + kFull.value, 1e-12);
+}
+
 TEST(RouteTest, QuantilesInvertTheDistribution) {
   const Outcomes three({{0.2, Seconds(3)}, {0.5, Seconds(1)}, {0.3, Seconds(2)}});
   for (int percent = 1; percent <= 100; ++percent) {
