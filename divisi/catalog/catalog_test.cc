@@ -96,6 +96,32 @@ INSTANTIATE_TEST_SUITE_P(
                     Published{"Llama 3 8B", 8'030'261'248},
                     Published{"Llama 3 70B", 70'553'706'496}));
 
+// DeepSeek V3 and Kimi K2 without the layer for multi-token prediction and without the scales of
+// fp8, which the pages' totals add.
+INSTANTIATE_TEST_SUITE_P(Experts, PublishedModelTest,
+                         testing::Values(Published{"Qwen3 30B-A3B", 30'532'122'624},
+                                         Published{"Qwen3 235B-A22B", 235'093'634'560},
+                                         Published{"Mixtral 8x22B", 140'620'634'112},
+                                         Published{"DeepSeek V2", 235'741'434'880},
+                                         Published{"DeepSeek V3", 671'026'419'200},
+                                         Published{"DeepSeek R1", 671'026'419'200},
+                                         Published{"Kimi K2", 1'026'408'232'448}));
+
+TEST(CatalogTest, ModelsAreNamedByWhatATokenMeets) {
+  const Catalog catalog = Catalog::BuiltIn();
+  const auto active = [&](const char* name) {
+    return static_cast<double>((*catalog.Model(name))->ActiveParameters()) / 1e9;
+  };
+  EXPECT_NEAR(active("Qwen3 30B-A3B"), 3.3, 0.1);   // "3.3B activated"
+  EXPECT_NEAR(active("Qwen3 235B-A22B"), 22, 0.5);  // "22B activated"
+  EXPECT_NEAR(active("Mixtral 8x22B"), 39, 0.5);    // "39B active"
+  EXPECT_NEAR(active("DeepSeek V2"), 21, 0.5);      // "21B activated"
+  EXPECT_NEAR(active("DeepSeek V3"), 37, 0.6);      // "37B activated"
+  EXPECT_NEAR(active("Kimi K2"), 32, 1);            // "32B activated"
+  EXPECT_EQ((*catalog.Model("DeepSeek R1"))->KvBytesPerToken(DataType::kBf16), Bytes(70272));
+  EXPECT_EQ((*catalog.Model("DeepSeek V3"))->quantised->type, "fp8");
+}
+
 TEST(CatalogTest, NamesAreReadLoosely) {
   const Catalog catalog = Catalog::BuiltIn();
   for (const char* name : {"a100-80gb-sxm", "A100_80GB_SXM", "a100 80gb", "A100-SXM4-80GB"}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "divisi/catalog/config_fields.h"
+#include "divisi/catalog/expert_config.h"
 #include "divisi/catalog/rope_config.h"
 
 namespace divisi {
@@ -18,7 +19,20 @@ struct Family {
   bool reads_attention_bias;
   bool reads_mlp_bias;
   bool qk_norm;
+  ExpertKeys experts = ExpertKeys::kNone;
+  bool latent_attention = false;
 };
+constexpr Family DeepSeekFamily(const char* name, const char* architecture) {
+  return {.name = name,
+          .architecture = architecture,
+          .default_head_dim = 0,
+          .qkv_bias = false,
+          .reads_attention_bias = false,
+          .reads_mlp_bias = false,
+          .qk_norm = false,
+          .experts = ExpertKeys::kDeepSeek,
+          .latent_attention = true};
+}
 constexpr Family kFamilies[] = {
     {.name = "qwen3",
      .architecture = "Qwen3ForCausalLM",
@@ -41,11 +55,31 @@ constexpr Family kFamilies[] = {
      .reads_attention_bias = true,
      .reads_mlp_bias = true,
      .qk_norm = false},
+    {.name = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .default_head_dim = 128,
+     .qkv_bias = false,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = false,
+     .qk_norm = true,
+     .experts = ExpertKeys::kQwen},
+    {.name = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .default_head_dim = 0,
+     .qkv_bias = false,
+     .reads_attention_bias = false,
+     .reads_mlp_bias = false,
+     .qk_norm = false,
+     .experts = ExpertKeys::kMixtral},
+    DeepSeekFamily("deepseek_v2", "DeepseekV2ForCausalLM"),
+    DeepSeekFamily("deepseek_v3", "DeepseekV3ForCausalLM"),
+    DeepSeekFamily("kimi_k2", "DeepseekV3ForCausalLM"),
 };
 
 // Bounds: well beyond the largest published model, and so small that every product of them that
-// Parameters and KvBytesPerToken form fits int64_t: layers * 3 * hidden * intermediate <= 2^56,
-// vocab * hidden <= 2^44, and heads * head_dim <= 2^22 fits int.
+// Parameters and KvBytesPerToken form of a dense model fits int64_t: layers * 3 * hidden *
+// intermediate <= 2^56, vocab * hidden <= 2^44, and heads * head_dim <= 2^22 fits int. Experts
+// multiply once more, so ParseExperts bounds their product.
 constexpr IntBounds kLayerBounds = {1, 1 << 12};
 constexpr IntBounds kHiddenBounds = {1, 1 << 20};
 constexpr IntBounds kHeadBounds = {1, 1 << 12};
@@ -56,16 +90,15 @@ constexpr IntBounds kPositionBounds = {1, 1 << 30};
 constexpr size_t kMostEosIds = 1024;
 
 Result<const Family*> FindFamily(const ConfigFields& fields) {
-  constexpr const char* kSupported = "supported are qwen3, qwen2 (2.5 too) and llama";
   ASSIGN_OR_RETURN(const std::string name, fields.Text("model_type", ""));
-  if (name.empty()) return fields.Invalid("model_type", Format("is missing; {}", kSupported));
+  std::string known;
   for (const Family& family : kFamilies) {
     if (name == family.name) return &family;
+    known += Format("{}{}", known.empty() ? "; known are " : ", ", family.name);
   }
-  const bool planned = name == "qwen3_moe" || name == "deepseek_v3";
-  return fields.Unimplemented("model_type",
-                              Format("{} is not supported{}; {}", Json(name.substr(0, 60)).Dump(),
-                                     planned ? " yet" : "", kSupported));
+  if (name.empty()) return fields.Invalid("model_type", "is missing" + known);
+  return fields.Unimplemented(
+      "model_type", Format("{} is not supported{}", Json(name.substr(0, 60)).Dump(), known));
 }
 
 Result<std::string> ParseArchitecture(const ConfigFields& fields, const Family& family) {
@@ -100,6 +133,7 @@ Result<void> ParseShapes(const ConfigFields& fields, const Family& family, Model
                                                         spec.kv_heads, spec.heads));
   }
   ASSIGN_OR_RETURN(const auto head_dim, fields.OptionalInt("head_dim", kHeadDimBounds));
+  if (family.latent_attention) return {};  // Its heads have shapes of their own.
   if (!head_dim && family.default_head_dim == 0 && spec.hidden % spec.heads != 0) {
     return fields.Invalid("num_attention_heads",
                           Format("is {}, which does not divide hidden_size, {}, and head_dim is "
@@ -164,12 +198,8 @@ Result<void> CheckSupported(const ConfigFields& fields) {
     return fields.Unimplemented("hidden_act", Format("{} is not supported; silu is",
                                                      Json(activation.substr(0, 60)).Dump()));
   }
-  for (const char* quantised : {"quantization_config", "compression_config"}) {
-    if (fields.Has(quantised)) {
-      return fields.Unimplemented(quantised,
-                                  "is present; quantised weights are not supported, "
-                                  "only bfloat16, float16 and float32");
-    }
+  if (fields.Has("compression_config")) {
+    return fields.Unimplemented("compression_config", "is not supported; quantization_config is");
   }
   return {};
 }
@@ -208,19 +238,6 @@ Result<void> ParseSpecialTokens(const ConfigFields& fields, ModelSpec& spec) {
   return {};
 }
 
-int64_t ParametersPerLayer(const ModelSpec& spec) {
-  const int64_t hidden = spec.hidden;
-  const int64_t q_width = static_cast<int64_t>(spec.heads) * spec.head_dim;
-  const int64_t kv_width = static_cast<int64_t>(spec.kv_heads) * spec.head_dim;
-  int64_t count = hidden * (2 * q_width + 2 * kv_width) + 3 * hidden * spec.intermediate;
-  count += 2 * hidden;  // The two norms.
-  if (spec.qkv_bias) count += q_width + 2 * kv_width;
-  if (spec.output_bias) count += hidden;
-  if (spec.mlp_bias) count += 2 * spec.intermediate + hidden;
-  if (spec.qk_norm) count += 2 * spec.head_dim;
-  return count;
-}
-
 }  // namespace
 
 int64_t ElementBytes(DataType type) { return type == DataType::kF32 ? 4 : 2; }
@@ -237,15 +254,6 @@ const char* DataTypeName(DataType type) {
   CHECK(false, "no data type {}", static_cast<int>(type));
 }
 
-int64_t ModelSpec::Parameters() const {
-  const int64_t embedding = static_cast<int64_t>(vocab) * hidden;
-  return embedding * (tie_embeddings ? 1 : 2) + layers * ParametersPerLayer(*this) + hidden;
-}
-
-Bytes ModelSpec::KvBytesPerToken(DataType kv_type) const {
-  return Bytes(int64_t{2} * layers * kv_heads * head_dim * ElementBytes(kv_type));
-}
-
 Result<ModelSpec> ParseModelSpec(const Json& config) {
   if (!config.is_object()) {
     return Error{Code::kInvalidArgument,
@@ -258,6 +266,10 @@ Result<ModelSpec> ParseModelSpec(const Json& config) {
   ASSIGN_OR_RETURN(spec.architecture, ParseArchitecture(fields, *family));
   RETURN_IF_ERROR(CheckSupported(fields));
   RETURN_IF_ERROR(ParseShapes(fields, *family, spec));
+  if (family->latent_attention) RETURN_IF_ERROR(ParseLatentAttention(fields, spec));
+  if (family->experts != ExpertKeys::kNone) {
+    RETURN_IF_ERROR(ParseExperts(fields, family->experts, spec));
+  }
   RETURN_IF_ERROR(CheckFullAttention(fields, spec.layers));
   RETURN_IF_ERROR(ParseBiases(fields, *family, spec));
   ASSIGN_OR_RETURN(spec.norm_eps, fields.Number("rms_norm_eps", 1e-6, {1e-12, 1}));
@@ -265,6 +277,7 @@ Result<ModelSpec> ParseModelSpec(const Json& config) {
   spec.rope_theta = rope.theta;
   spec.rope_scaling = rope.scaling;
   ASSIGN_OR_RETURN(spec.stored_type, ParseStoredType(fields));
+  ASSIGN_OR_RETURN(spec.quantised, ParseQuantisation(fields));
   RETURN_IF_ERROR(ParseSpecialTokens(fields, spec));
   return spec;
 }

@@ -1,8 +1,10 @@
 // What a model is, read from its Hugging Face config.json: shapes and the choices that change
 // arithmetic. No weights. Planner, simulator and server all take a model as this.
 //
-// Families: Qwen3 dense (per-head q/k norms), Qwen2 and 2.5 (q/k/v biases), Llama 3 (scaled
-// rotary). A new family is a new set of values here, not a new class.
+// Families: Qwen3 (per-head q/k norms), Qwen2 and 2.5 (q/k/v biases), Llama 3 (scaled rotary);
+// with experts: Qwen3-MoE, Mixtral, and with latent attention DeepSeek V2, V3, R1 and Kimi K2. A
+// new family is a new set of values here, not a new class. Which of them can be served:
+// CheckServable (model/servable.h); planning takes them all.
 #pragma once
 
 #include <cstdint>
@@ -50,22 +52,32 @@ struct MlaSpec {
 };
 
 // A mixture of experts: which layers have one, and what a token meets there.
+// Source: transformers' modeling files of qwen3_moe, mixtral, deepseek_v2 and deepseek_v3.
 struct MoeSpec {
-  int experts = 0;              // E, routed ones of a layer
-  int experts_per_token = 0;    // k
-  int expert_intermediate = 0;  // Width of one routed expert
-  int shared_intermediate = 0;  // Width of the shared expert(s) together; 0: none
-  int layers = 0;               // Layers that have experts; the others have a dense MLP.
+  int experts = 0;                // E, routed ones of a layer
+  int experts_per_token = 0;      // k
+  int expert_intermediate = 0;    // Width of one routed expert
+  int shared_intermediate = 0;    // Width of the shared expert(s) together; 0: none
+  int layers = 0;                 // Layers that have experts; the others have a dense MLP.
+  std::vector<int> dense_layers;  // Those others, ascending, from 0.
+  // A bias per expert that steers which are chosen and weighs nothing (DeepSeek V3).
+  bool selection_bias = false;
+};
+
+// Weights stored in fewer bits than stored_type; their scales are not counted.
+struct QuantisedWeights {
+  std::string type;  // "fp8", "int4"
+  double bytes = 1;  // Of one element of a projection or an expert; the rest is in stored_type.
 };
 
 struct ModelSpec {
-  std::string family;        // config.json's model_type: "qwen3", "qwen2", "llama"
+  std::string family;        // config.json's model_type: "qwen3", "qwen2", "llama", ...
   std::string architecture;  // architectures[0]
   int layers = 0;
   int hidden = 0;        // H
   int heads = 0;         // query heads
   int kv_heads = 0;      // divides heads
-  int head_dim = 0;      // Dh; need not be hidden / heads
+  int head_dim = 0;      // Dh; need not be hidden / heads. With mla: of a query, nope + rope.
   int intermediate = 0;  // F, the MLP's width
   int vocab = 0;         // V, rows of the embedding
   int max_positions = 0;
@@ -80,19 +92,23 @@ struct ModelSpec {
   std::optional<MlaSpec> mla;   // Absent: grouped-query attention of heads, kv_heads, head_dim.
   std::optional<MoeSpec> moe;   // Absent: every layer has the dense MLP.
   DataType stored_type = DataType::kBf16;  // torch_dtype / dtype
+  std::optional<QuantisedWeights> quantised;
   std::vector<int> eos_token_ids;
   std::optional<int> bos_token_id;
 
-  // Weights in total: embeddings, layers, norms; the tied head counts once.
+  // Weights in total: embeddings, layers, norms, all experts; the tied head counts once. Layers for
+  // predicting several tokens at once (MTP), which some checkpoints append, do not count.
   int64_t Parameters() const;
-  // K and V of one token over all layers, both together.
+  // Those that one token meets: of the experts, the chosen and the shared.
+  int64_t ActiveParameters() const;
+  // What is cached of one token over all layers: K and V together, or the latent and rotary part.
   Bytes KvBytesPerToken(DataType kv_type) const;
 };
 
 // Reads a config.json.
 // Errors: kInvalidArgument for a missing, mistyped, absurd or contradictory field, which the
 // message names; kUnimplemented for a family, an activation or a feature (sliding window in use,
-// quantised weights, unknown rope type) that Divisi lacks, naming what it has.
+// unknown kind of quantisation or rope) that Divisi lacks, naming what it has.
 Result<ModelSpec> ParseModelSpec(const Json& config);
 
 }  // namespace divisi

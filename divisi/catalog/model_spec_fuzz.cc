@@ -9,7 +9,12 @@ namespace {
 void CheckSpec(const ModelSpec& spec) {
   CHECK(spec.layers > 0 && spec.hidden > 0 && spec.intermediate > 0 && spec.vocab > 0);
   CHECK(spec.kv_heads > 0 && spec.heads % spec.kv_heads == 0);
-  CHECK(spec.head_dim > 0 && spec.head_dim % 2 == 0);
+  CHECK(spec.head_dim > 0 && (spec.mla ? spec.mla->rope_dim : spec.head_dim) % 2 == 0);
+  CHECK(spec.ActiveParameters() > 0 && spec.ActiveParameters() <= spec.Parameters());
+  if (spec.moe) {
+    CHECK(spec.moe->experts_per_token > 0 && spec.moe->experts_per_token <= spec.moe->experts);
+    CHECK(spec.moe->layers + static_cast<int>(spec.moe->dense_layers.size()) == spec.layers);
+  }
   CHECK(spec.max_positions > 0);
   CHECK(spec.norm_eps > 0 && spec.rope_theta > 0);
   CHECK(spec.rope_scaling.factor >= 1);

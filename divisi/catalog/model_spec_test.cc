@@ -300,13 +300,11 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Lacking, RefusalTest,
     testing::Values(
-        Refusal{kQwen3Config, "model_type", "\"qwen3_moe\"", kLacking, "yet; supported are qwen3"},
-        Refusal{kQwen3Config, "model_type", "\"deepseek_v3\"", kLacking,
-                "yet; supported are qwen3"},
-        Refusal{kQwen3Config, "model_type", "\"gpt2\"", kLacking, "supported are qwen3, qwen2"},
+        Refusal{kQwen3Config, "model_type", "\"gpt2\"", kLacking, "known are qwen3, qwen2"},
         Refusal{kQwen3Config, "hidden_act", "\"gelu\"", kLacking, "silu"},
         Refusal{kQwen3Config, "use_sliding_window", "true", kLacking, "full attention"},
         Refusal{kQwen3Config, "quantization_config", R"({"bits": 4})", kLacking, "quantised"},
+        Refusal{kQwen3Config, "compression_config", "{}", kLacking, "quantization_config"},
         Refusal{kQwen3Config, "torch_dtype", "\"float8_e4m3fn\"", kLacking, "bfloat16"},
         Refusal{kQwen3Config, "partial_rotary_factor", "0.5", kLacking, "0.5"},
         Refusal{kQwen3Config, "architectures", R"(["Qwen3ForSequenceClassification"])", kLacking,

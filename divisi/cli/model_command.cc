@@ -10,6 +10,7 @@
 #include "divisi/core/file.h"
 #include "divisi/core/process.h"
 #include "divisi/model/inspect.h"
+#include "divisi/model/servable.h"
 #include "divisi/model/synth_checkpoint.h"
 
 namespace divisi {
@@ -113,11 +114,13 @@ void AddInspect(CLI::App& model) {
       ->capture_default_str()
       ->check(CLI::IsMember({"bfloat16", "float32"}));
   command->footer(
-      "JSON: the shapes under the names of divisi's ModelSpec; parameters; weight_bytes;\n"
+      "JSON: the shapes under the names of divisi's ModelSpec, with mla, moe and quantised where "
+      "the\n"
+      "model has them; parameters; active_parameters, which one token meets; weight_bytes;\n"
       "weights [{part, dtype, tensors, parameters, bytes}]; kv_bytes_per_token {bfloat16, "
       "float32};\n"
       "serve {sequences, tokens, kv_dtype, weight_bytes, kv_bytes, total_bytes, machine_bytes, "
-      "fits};\n"
+      "fits, supported};\n"
       "problems [text]; with --tensors also tensors [{name, dtype, shape, bytes}].\n"
       "Exit status 1 when tensors are missing or misshapen.");
   command->callback([options] { RunInspect(*options); });
@@ -171,6 +174,7 @@ void PrepareDirectory(const std::filesystem::path& directory, bool overwrite) {
 void RunSynth(const SynthCommandOptions& options) {
   const Json config = ReadConfig(options.config);
   const ModelSpec spec = ParseConfig(config, options.config);
+  if (const auto servable = CheckServable(spec); !servable) FailCommand(servable.error());
   ProgressBar bar("writing");
   SynthCheckpointOptions synth = {
       .weights = {.seed = options.seed,

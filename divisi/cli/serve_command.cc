@@ -16,6 +16,7 @@
 #include "divisi/core/log.h"
 #include "divisi/core/process.h"
 #include "divisi/model/model_tensors.h"
+#include "divisi/model/servable.h"
 #include "divisi/serve/engine.h"
 #include "divisi/serve/gateway.h"
 #include "divisi/serve/gateway_backend.h"
@@ -141,6 +142,7 @@ Result<void> Server::Start() {
 
 Result<void> Server::LoadModel() {
   ASSIGN_OR_RETURN(const ModelSpec spec, LoadModelSpec(options_.model));
+  RETURN_IF_ERROR(CheckServable(spec));
   const ComputeType compute = ChooseComputeType(options_.dtype, spec.stored_type);
   ASSIGN_OR_RETURN(const Isa isa, ChooseIsa(options_.isa));
   const KvLayout layout{

@@ -1,9 +1,11 @@
 #include "divisi/model/inspect.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "divisi/model/model_tensors.h"
+#include "divisi/model/servable.h"
 
 namespace divisi {
 namespace {
@@ -22,12 +24,15 @@ size_t PartOrder(std::string_view part) {
 class Groups {
  public:
   void Add(const std::string& part, DataType type, int64_t parameters) {
+    Add(part, SafetensorsTypeName(type), parameters, Bytes(parameters * ElementBytes(type)));
+  }
+  void Add(const std::string& part, const std::string& type, int64_t parameters, Bytes bytes) {
     WeightGroup& group = groups_[{PartOrder(part), type}];
     group.part = part;
-    group.type = SafetensorsTypeName(type);
+    group.type = type;
     ++group.tensors;
     group.parameters += parameters;
-    group.bytes += Bytes(parameters * ElementBytes(type));
+    group.bytes += bytes;
   }
   std::vector<WeightGroup> Take() && {
     std::vector<WeightGroup> groups;
@@ -36,7 +41,7 @@ class Groups {
   }
 
  private:
-  std::map<std::pair<size_t, DataType>, WeightGroup> groups_;
+  std::map<std::pair<size_t, std::string>, WeightGroup> groups_;
 };
 
 // 1443840 -> "1,443,840".
@@ -79,6 +84,29 @@ Json RopeScalingJson(const RopeScaling& scaling) {
   return json;
 }
 
+Json MlaJson(const std::optional<MlaSpec>& mla) {
+  if (!mla) return nullptr;
+  return Json::Object{{"query_rank", mla->query_rank},
+                      {"latent_dim", mla->latent_dim},
+                      {"rope_dim", mla->rope_dim},
+                      {"nope_dim", mla->nope_dim},
+                      {"value_dim", mla->value_dim}};
+}
+
+Json MoeJson(const std::optional<MoeSpec>& moe) {
+  if (!moe) return nullptr;
+  return Json::Object{{"experts", moe->experts},
+                      {"experts_per_token", moe->experts_per_token},
+                      {"expert_intermediate", moe->expert_intermediate},
+                      {"shared_intermediate", moe->shared_intermediate},
+                      {"layers", moe->layers}};
+}
+
+Json QuantisedJson(const std::optional<QuantisedWeights>& quantised) {
+  if (!quantised) return nullptr;
+  return Json::Object{{"type", quantised->type}, {"bytes", quantised->bytes}};
+}
+
 Json::Object SpecMembers(const ModelSpec& spec) {
   return {{"family", spec.family},
           {"architecture", spec.architecture},
@@ -97,6 +125,9 @@ Json::Object SpecMembers(const ModelSpec& spec) {
           {"output_bias", spec.output_bias},
           {"mlp_bias", spec.mlp_bias},
           {"qk_norm", spec.qk_norm},
+          {"mla", MlaJson(spec.mla)},
+          {"moe", MoeJson(spec.moe)},
+          {"quantised", QuantisedJson(spec.quantised)},
           {"stored_type", DataTypeName(spec.stored_type)},
           {"eos_token_ids", Json::Array(spec.eos_token_ids.begin(), spec.eos_token_ids.end())}};
 }
@@ -111,7 +142,8 @@ Json ServeJson(const Inspection& inspection, const ServeLoad& load) {
                       {"kv_bytes", kv.value},
                       {"total_bytes", (weights + kv).value},
                       {"machine_bytes", load.machine.value},
-                      {"fits", weights + kv <= load.machine}};
+                      {"fits", weights + kv <= load.machine},
+                      {"supported", CheckServable(inspection.spec).ok()}};
 }
 
 std::string Features(const ModelSpec& spec) {
@@ -126,6 +158,27 @@ std::string Features(const ModelSpec& spec) {
   return text;
 }
 
+std::string AttentionLine(const ModelSpec& spec) {
+  if (!spec.mla) {
+    return Format("{} query heads over {} KV heads of {}", spec.heads, spec.kv_heads,
+                  spec.head_dim);
+  }
+  const MlaSpec& mla = *spec.mla;
+  const std::string rank = mla.query_rank > 0 ? Format("by rank {}", mla.query_rank) : "direct";
+  return Format(
+      "MLA: {} heads of {} + {} rotary, values of {}; caches {} + {} per layer; queries {}",
+      spec.heads, mla.nope_dim, mla.rope_dim, mla.value_dim, mla.latent_dim, mla.rope_dim, rank);
+}
+
+std::string ExpertLine(const ModelSpec& spec) {
+  if (!spec.moe) return "";
+  const MoeSpec& moe = *spec.moe;
+  return Format(
+      "experts     {} in {} of {} layers, {} per token, {} wide{}\n", moe.experts, moe.layers,
+      spec.layers, moe.experts_per_token, moe.expert_intermediate,
+      moe.shared_intermediate > 0 ? Format(", shared {} wide", moe.shared_intermediate) : "");
+}
+
 std::string ShapeLines(const ModelSpec& spec) {
   std::string rope = Format("rotary base {:g}", spec.rope_theta);
   if (spec.rope_scaling.kind != RopeScaling::Kind::kNone) {
@@ -135,11 +188,12 @@ std::string ShapeLines(const ModelSpec& spec) {
   return Format(
       "family      {} ({})\n"
       "layers      {}, hidden {}, MLP {}{}\n"
-      "attention   {} query heads over {} KV heads of {}\n"
+      "attention   {}\n"
+      "{}"
       "vocabulary  {}, head {}\n"
       "positions   {}, {}\n",
       spec.family, spec.architecture, spec.layers, spec.hidden, spec.intermediate, Features(spec),
-      spec.heads, spec.kv_heads, spec.head_dim, spec.vocab,
+      AttentionLine(spec), ExpertLine(spec), spec.vocab,
       spec.tie_embeddings ? "tied to the embedding" : "of its own", spec.max_positions, rope);
 }
 
@@ -162,18 +216,50 @@ std::string GroupLines(const Inspection& inspection) {
 std::string ServeLines(const Inspection& inspection, const ServeLoad& load) {
   const Bytes weights = WeightBytes(inspection);
   const Bytes kv = KvBytes(inspection.spec, load).value();
-  return Format(
-      "\nKV per token: {} as bfloat16, {} as float32\n"
-      "{} sequences of {} tokens: weights {} + KV ({}) {} = {}; this machine has {}: {}\n",
-      HumanBytes(inspection.spec.KvBytesPerToken(DataType::kBf16)),
-      HumanBytes(inspection.spec.KvBytesPerToken(DataType::kF32)), load.sequences, load.tokens,
-      HumanBytes(weights), DataTypeName(load.kv_type), HumanBytes(kv), HumanBytes(weights + kv),
-      HumanBytes(load.machine), weights + kv <= load.machine ? "fits" : "does not fit");
+  const int64_t active = inspection.spec.ActiveParameters();
+  std::string notes;
+  if (inspection.spec.moe) notes += Format("\nA token meets {} parameters.", Grouped(active));
+  if (const auto servable = CheckServable(inspection.spec); !servable) {
+    notes += Format("\nNote: {}.", servable.error().message);
+  }
+  return notes +
+         Format(
+             "\nKV per token: {} as bfloat16, {} as float32\n"
+             "{} sequences of {} tokens: weights {} + KV ({}) {} = {}; this machine has {}: {}\n",
+             HumanBytes(inspection.spec.KvBytesPerToken(DataType::kBf16)),
+             HumanBytes(inspection.spec.KvBytesPerToken(DataType::kF32)), load.sequences,
+             load.tokens, HumanBytes(weights), DataTypeName(load.kv_type), HumanBytes(kv),
+             HumanBytes(weights + kv), HumanBytes(load.machine),
+             weights + kv <= load.machine ? "fits" : "does not fit");
+}
+
+// Whether quantisation takes the tensor: projections and experts, not the router, whose scores
+// decide, nor what lies outside the layers.
+bool IsQuantised(const ModelSpec& spec, const ModelTensor& tensor) {
+  const bool taken = tensor.part == ModelPart::kAttention || tensor.part == ModelPart::kMlp ||
+                     tensor.part == ModelPart::kExpert;
+  return spec.quantised && taken && tensor.shape.size() == 2;
+}
+
+// What a checkpoint of quantised weights lacks or misshapes; their types are not DataType's, so
+// that tensors of those are only known to be there.
+std::vector<std::string> ProblemsOfQuantised(const Checkpoint& checkpoint) {
+  std::vector<std::string> problems;
+  for (const ModelTensor& tensor : ModelTensors(checkpoint.spec())) {
+    const auto got = checkpoint.Get(tensor.name, tensor.shape);
+    if (!got && got.error().code != Code::kUnimplemented) problems.push_back(got.error().message);
+  }
+  return problems;
 }
 
 }  // namespace
 
 Inspection Inspect(const Checkpoint& checkpoint) {
+  if (checkpoint.spec().quantised) {
+    Inspection inspection = InspectSpec(checkpoint.spec());
+    inspection.problems = ProblemsOfQuantised(checkpoint);
+    return inspection;
+  }
   Inspection inspection{.spec = checkpoint.spec()};
   std::map<std::string, ModelPart> part_of;
   for (ModelTensor& tensor : ModelTensors(checkpoint.spec())) {
@@ -195,7 +281,16 @@ Inspection InspectSpec(const ModelSpec& spec) {
   Inspection inspection{.spec = spec};
   Groups groups;
   for (const ModelTensor& tensor : ModelTensors(spec)) {
-    groups.Add(ModelPartName(tensor.part), spec.stored_type, Elements(tensor.shape));
+    const int64_t elements = Elements(tensor.shape);
+    const std::string part = ModelPartName(tensor.part);
+    if (IsQuantised(spec, tensor)) {
+      const double bytes = std::ceil(static_cast<double>(elements) * spec.quantised->bytes);
+      groups.Add(part, spec.quantised->type, elements, Bytes(static_cast<int64_t>(bytes)));
+    } else {
+      // Checkpoints keep the selection bias in float32, whatever the rest is in.
+      const bool bias = tensor.part == ModelPart::kRouter && tensor.shape.size() == 1;
+      groups.Add(part, bias ? DataType::kF32 : spec.stored_type, elements);
+    }
   }
   inspection.groups = std::move(groups).Take();
   return inspection;
@@ -224,6 +319,7 @@ Json InspectionJson(const Inspection& inspection, const ServeLoad& load) {
   const ModelSpec& spec = inspection.spec;
   Json json = SpecMembers(spec);
   json.Set("parameters", spec.Parameters());
+  json.Set("active_parameters", spec.ActiveParameters());
   json.Set("weight_bytes", WeightBytes(inspection).value);
   Json weights = Json::MakeArray();
   for (const WeightGroup& group : inspection.groups) {

@@ -74,6 +74,42 @@ TEST(InspectTest, RefusesALoadBeyondAnExbibyte) {
   EXPECT_EQ(KvBytes(spec, load)->value, spec.KvBytesPerToken(DataType::kBf16).value << 30);
 }
 
+TEST(InspectTest, ShowsExpertsAndLatentAttentionThatCannotBeServedYet) {
+  const Checkpoint qwen = Checkpoint::Open(DIVISI_SOURCE_DIR "/models/tiny-qwen3-moe").value();
+  const Inspection experts = Inspect(qwen);
+  EXPECT_THAT(experts.problems, IsEmpty());
+  EXPECT_EQ(WeightBytes(experts), qwen.TotalBytes());
+  EXPECT_THAT(InspectionText(experts, Load()),
+              AllOf(HasSubstr("16 in 4 of 4 layers, 4 per token, 64 wide"), HasSubstr("expert "),
+                    HasSubstr("not served yet"), HasSubstr("2,041,216")));
+  const Checkpoint deepseek =
+      Checkpoint::Open(DIVISI_SOURCE_DIR "/models/tiny-deepseek-v3").value();
+  const Inspection latent = Inspect(deepseek);
+  EXPECT_THAT(latent.problems, IsEmpty());
+  EXPECT_EQ(WeightBytes(latent), deepseek.TotalBytes());
+  EXPECT_THAT(InspectionText(latent, Load()),
+              AllOf(HasSubstr("MLA: 4 heads of 32 + 16 rotary"), HasSubstr("shared 32 wide")));
+  const Json json = InspectionJson(latent, Load());
+  EXPECT_EQ(json.Find("mla")->Find("latent_dim")->as_int(), 64);
+  EXPECT_EQ(json.Find("moe")->Find("layers")->as_int(), 4);
+  EXPECT_FALSE(json.Find("serve")->Find("supported")->as_bool());
+  EXPECT_EQ(InspectionJson(InspectSpec(deepseek.spec()), Load()), json);
+}
+
+TEST(InspectTest, CountsQuantisedWeightsInTheirBytes) {
+  ModelSpec spec = Checkpoint::Open(DIVISI_SOURCE_DIR "/models/tiny-deepseek-v3")->spec();
+  const Bytes plain = WeightBytes(InspectSpec(spec));
+  spec.quantised = QuantisedWeights{.type = "fp8", .bytes = 1};
+  const Inspection inspection = InspectSpec(spec);
+  int64_t quantised = 0;
+  for (const WeightGroup& group : inspection.groups) {
+    EXPECT_EQ(group.type == "fp8",
+              group.part == "attention" || group.part == "mlp" || group.part == "expert");
+    if (group.type == "fp8") quantised += group.parameters;
+  }
+  EXPECT_EQ(WeightBytes(inspection), plain - Bytes(quantised));
+}
+
 // A checkpoint whose config asks for more than its weights hold.
 class IncompleteTest : public testing::Test {
  protected:

@@ -10,10 +10,12 @@
 
 namespace divisi {
 
-enum class ModelPart { kEmbedding, kAttention, kMlp, kNorm, kHead };
-inline constexpr ModelPart kModelParts[] = {ModelPart::kEmbedding, ModelPart::kAttention,
-                                            ModelPart::kMlp, ModelPart::kNorm, ModelPart::kHead};
-// "embedding", "attention", "mlp", "norm", "head".
+// kMlp holds what every token meets, shared experts too; kExpert the routed ones.
+enum class ModelPart { kEmbedding, kAttention, kMlp, kRouter, kExpert, kNorm, kHead };
+inline constexpr ModelPart kModelParts[] = {
+    ModelPart::kEmbedding, ModelPart::kAttention, ModelPart::kMlp, ModelPart::kRouter,
+    ModelPart::kExpert,    ModelPart::kNorm,      ModelPart::kHead};
+// "embedding", "attention", "mlp", "router", "expert", "norm", "head".
 const char* ModelPartName(ModelPart part);
 
 struct ModelTensor {
@@ -22,7 +24,8 @@ struct ModelTensor {
   ModelPart part = ModelPart::kEmbedding;
 };
 
-// All of them, layer by layer; elements add up to spec.Parameters(). A tied head is not among them.
+// All of them, layer by layer; elements add up to spec.Parameters(). A tied head is not among them,
+// nor are scales of quantised weights.
 std::vector<ModelTensor> ModelTensors(const ModelSpec& spec);
 
 // The product of its shape. Requires: no overflow, which ParseModelSpec's bounds promise.

@@ -1,6 +1,7 @@
 #include "divisi/model/synth_checkpoint.h"
 
 #include "divisi/core/file.h"
+#include "divisi/model/servable.h"
 #include "divisi/model/synth_tokenizer.h"
 #include "divisi/model/tokenizer.h"
 
@@ -61,6 +62,7 @@ Result<void> CopyTokenizer(const std::filesystem::path& from, const std::filesys
 Result<void> WriteSynthCheckpoint(const Json& config, const std::filesystem::path& directory,
                                   const SynthCheckpointOptions& options, ThreadPool& pool) {
   ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(config));
+  RETURN_IF_ERROR(CheckServable(spec));
   Json written = config;
   const char* type_field = config.Find("dtype") != nullptr ? "dtype" : "torch_dtype";
   written.Set(type_field, DataTypeName(options.weights.type));

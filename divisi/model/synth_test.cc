@@ -189,14 +189,23 @@ TEST(ModelTensorsTest, ElementsAddUpToParameters) {
   }
 }
 
-TEST(ModelTensorsTest, NamesThoseOfTheBundledModel) {
-  const auto checkpoint = Checkpoint::Open(DIVISI_SOURCE_DIR "/models/tiny-qwen3").value();
+class BundledModelTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(BundledModelTest, ModelTensorsNamesItsTensors) {
+  const auto checkpoint =
+      Checkpoint::Open(std::string(DIVISI_SOURCE_DIR "/models/") + GetParam()).value();
   const auto tensors = ModelTensors(checkpoint.spec());
   EXPECT_EQ(tensors.size(), checkpoint.tensors().size());
+  int64_t elements = 0;
   for (const ModelTensor& tensor : tensors) {
     EXPECT_TRUE(checkpoint.Get(tensor.name, tensor.shape).ok()) << tensor.name;
+    elements += Elements(tensor.shape);
   }
+  EXPECT_EQ(elements, checkpoint.spec().Parameters());
 }
+
+INSTANTIATE_TEST_SUITE_P(All, BundledModelTest,
+                         testing::Values("tiny-qwen3", "tiny-qwen3-moe", "tiny-deepseek-v3"));
 
 TEST(SynthTokenizerTest, EveryByteIsAToken) {
   const SynthTokens tokens = SynthTokensOf(SmallSpec()).value();

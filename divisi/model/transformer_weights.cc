@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "divisi/core/half.h"
+#include "divisi/model/servable.h"
 
 namespace divisi {
 namespace {
@@ -197,6 +198,7 @@ Result<HugeMemory> CopyMatrices(TransformerWeights& weights, ThreadPool& pool,
 Result<TransformerWeights> LoadTransformerWeights(const Checkpoint& checkpoint,
                                                   ComputeType compute) {
   const ModelSpec& spec = checkpoint.spec();
+  RETURN_IF_ERROR(CheckServable(spec));
   RETURN_IF_ERROR(CheckWidths(spec));
   TensorReader reader(checkpoint, compute);
   TransformerWeights weights;

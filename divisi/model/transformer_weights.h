@@ -44,8 +44,9 @@ struct TransformerWeights {
 
 // checkpoint outlives the result. Names may lack the "model." prefix, as those of a bare decoder
 // saved without its head do. Where the spec ties the head, a stored lm_head is ignored.
-// Errors: kNotFound or kDataLoss for a missing or misshapen tensor, by name; kUnimplemented for
-// matrices that are not bf16 in bf16 compute (the remedy: --dtype float32), and for odd widths.
+// Errors: those of CheckServable; kNotFound or kDataLoss for a missing or misshapen tensor, by
+// name; kUnimplemented for matrices that are not bf16 in bf16 compute (the remedy: --dtype
+// float32), and for odd widths.
 Result<TransformerWeights> LoadTransformerWeights(const Checkpoint& checkpoint,
                                                   ComputeType compute);
 
