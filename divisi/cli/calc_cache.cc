@@ -63,7 +63,7 @@ Result<CalcResult> RunReuse(const CalcValues& in) {
       FigureOf("recompute", times.recompute, "one recomputation"),
       FigureOf("stored", times.Stored(uses), "one write and the uses' fetches"),
       FigureOf("recomputed", times.Recomputed(uses), "recomputing at each use"),
-      FigureOf("saved", times.Recomputed(uses) - times.Stored(uses), "saved by storing"),
+      FigureOf("saved", times.Saved(uses), "saved by storing"),
       FigureOf("uses_to_pay", times.UsesToPay().value_or(kNever.value), "uses from which it pays"),
       FigureOf("break_even", BreakEvenBandwidth(state, uses, times.recompute),
                "bandwidth at which these uses just pay"),

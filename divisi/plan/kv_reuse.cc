@@ -16,6 +16,13 @@ Seconds ReuseTimes::Stored(double uses) const { return write + Repeated(read, us
 
 Seconds ReuseTimes::Recomputed(double uses) const { return Repeated(recompute, uses); }
 
+Seconds ReuseTimes::Saved(double uses) const {
+  const Seconds stored = Stored(uses);
+  const Seconds recomputed = Recomputed(uses);
+  // Two infinities have no difference.
+  return stored == recomputed ? Seconds(0) : recomputed - stored;
+}
+
 std::optional<double> ReuseTimes::UsesToPay() const {
   if (!(read < recompute) || !std::isfinite(write.value)) return std::nullopt;
   const double equal = std::isfinite(recompute.value) ? write / (recompute - read) : 0;

@@ -19,6 +19,8 @@ struct ReuseTimes {
   Seconds Stored(double uses) const;
   // k T_recompute
   Seconds Recomputed(double uses) const;
+  // What storing saves, less than 0 where it costs; 0 where neither ever ends.
+  Seconds Saved(double uses) const;
   // T_write + k T_read < k T_recompute
   bool StoringPays(double uses) const { return Stored(uses) < Recomputed(uses); }
   // The smallest whole k for which storing pays; none where a fetch is no faster than recomputing.

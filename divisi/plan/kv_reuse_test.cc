@@ -39,6 +39,12 @@ TEST(KvReuseTest, UsesToPayIsTheFirstThatPays) {
   }
 }
 
+TEST(KvReuseTest, SavingIsTheDifferenceOfTheTwo) {
+  EXPECT_NEAR(Over(kLink).Saved(1).value, 0.759721616830359, 1e-12);
+  EXPECT_LT(Over(BytesPerSecond(1e9)).Saved(1).value, 0);
+  EXPECT_EQ((ReuseTimes{kNever, Seconds(1), kNever}).Saved(1), Seconds(0));
+}
+
 TEST(KvReuseTest, BreakEvenFallsToTheRateOfMaking) {
   EXPECT_NEAR(BreakEvenBandwidth(kPrefix, 1, kPrefill).value, 2.821154270956097e9, 1);
   EXPECT_NEAR(BreakEvenBandwidth(kPrefix, 1e9, kPrefill).value, 1.4105771354780485e9, 10);
