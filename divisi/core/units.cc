@@ -93,7 +93,7 @@ std::string HumanRate(FlopsPerSecond rate) { return WithDecimalPrefix(rate.value
 Result<Bytes> ParseBytes(std::string_view text) {
   const double bytes = ParseWithUnit(text, kByteUnits);
   if (!(bytes < 0x1p62)) return NotA("an amount of memory", text, "4GiB or 512 MB");
-  return Bytes(static_cast<int64_t>(bytes));
+  return Bytes(std::llround(bytes));
 }
 
 Result<BytesPerSecond> ParseBytesPerSecond(std::string_view text) {

@@ -5,6 +5,11 @@
 namespace divisi {
 namespace {
 
+TEST(UnitsTest, BytesAreRoundedNotCut) {
+  EXPECT_EQ(ParseBytes("16.4GB")->value, 16400000000);  // 16.4 * 1e9 is just below it.
+  EXPECT_EQ(ParseBytes("0.4B")->value, 0);
+}
+
 TEST(UnitsTest, ReadsAmountsOfMemory) {
   EXPECT_EQ(ParseBytes("1.125 GiB")->value, 1207959552);
   EXPECT_EQ(ParseBytes("512MB")->value, 512000000);
