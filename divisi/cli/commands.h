@@ -23,6 +23,7 @@ void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
 void AddCalcCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
+void AddPlanCommand(CLI::App& app);
 void AddServeCommand(CLI::App& app);
 
 }  // namespace divisi

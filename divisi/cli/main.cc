@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", DIVISI_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);  // The error, and where help is.
+  divisi::AddPlanCommand(app);
   divisi::AddServeCommand(app);
   divisi::AddBenchEngineCommand(app);
   divisi::AddBenchServeCommand(app);

@@ -1,0 +1,462 @@
+#include "divisi/plan/scenario_file.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "divisi/core/format.h"
+#include "divisi/core/nearest.h"
+#include "divisi/core/yaml_fields.h"
+#include "divisi/plan/objective.h"
+
+namespace divisi {
+namespace {
+
+constexpr int64_t kMostTokens = int64_t{1} << 30;
+constexpr int64_t kMostCards = 100000;
+
+struct StoredType {
+  const char* name;
+  double bytes;
+};
+constexpr StoredType kStoredTypes[] = {{"bf16", 2}, {"f16", 2},  {"f32", 4},
+                                       {"fp8", 1},  {"int8", 1}, {"int4", 0.5}};
+
+std::vector<std::string> StoredTypeNames() {
+  std::vector<std::string> names;
+  for (const StoredType& type : kStoredTypes) names.emplace_back(type.name);
+  return names;
+}
+
+double StoredBytes(std::string_view name) {
+  for (const StoredType& type : kStoredTypes) {
+    if (name == type.name) return type.bytes;
+  }
+  return 2;  // An error has been kept already.
+}
+
+constexpr Scheme kAllSchemes[] = {Scheme::kReplicas, Scheme::kReplicasChunked, Scheme::kPdDirect,
+                                  Scheme::kPdPool};
+
+// Takes a catalogue's answer, or fails at the key.
+template <typename T>
+T Take(YamlFields& fields, std::string_view key, const Result<const T*>& found) {
+  if (found) return **found;
+  fields.Fail(key, found.error().message);
+  return T{};
+}
+
+// One reading of one scenario: the parts of the file, in its order.
+class Reader {
+ public:
+  explicit Reader(const ScenarioSources& sources) : sources_(sources) {}
+
+  Scenario Read(YamlFields& top) {
+    Scenario& s = scenario_;
+    s.name = top.Get<std::string>("name", {.fallback = "scenario"});
+    ReadModel(top);
+    top.FindMap("storage", [&](YamlFields& storage) { ReadStorage(storage); });
+    top.FindMap("state", [&](YamlFields& state) { ReadState(state); });
+    efficiency_ = ReadEfficiency(top, Efficiency{});
+    top.EachOf("cards", [&](YamlFields& cards) { ReadCards(cards); });
+    if (s.groups.empty()) top.Fail("cards", "expected a list of at least one group of cards");
+    ReadLinks(top);
+    top.FindMap("pool", [&](YamlFields& pool) { ReadPool(pool); });
+    top.GetMap("workload", [&](YamlFields& workload) { ReadWorkload(workload); });
+    s.chunked_overlap = top.Find<double>("chunked_overlap", {.most = 1});
+    s.startup = top.Get<Seconds>("startup", {.fallback = Seconds(0)});
+    top.FindMap("objective", [&](YamlFields& objective) { ReadObjective(objective); });
+    top.FindMap("price", [&](YamlFields& price) {
+      s.price_per_hour = price.Find<double>("per_hour");
+      s.currency = price.Get<std::string>("currency", {.fallback = ""});
+    });
+    ReadSchemes(top);
+    return std::move(scenario_);
+  }
+
+ private:
+  void ReadModel(YamlFields& top) {
+    const YamlNode* node = top.Node("model");
+    if (node != nullptr && node->is_map()) {
+      top.GetMap("model", [&](YamlFields& model) {
+        const auto path = model.Get<std::string>("config");
+        if (path.empty()) return;
+        auto loaded = sources_.load_config(path);
+        if (!loaded) return model.Fail("config", loaded.error().message);
+        scenario_.model = std::move(*loaded);
+        scenario_.model_name = model.Get<std::string>("name", {.fallback = path});
+      });
+      return;
+    }
+    scenario_.model_name = top.Get<std::string>("model");
+    if (!scenario_.model_name.empty()) {
+      scenario_.model = Take(top, "model", sources_.catalog.Model(scenario_.model_name));
+    }
+  }
+
+  void ReadStorage(YamlFields& storage) {
+    const YamlWant<std::string> want{.fallback = "bf16", .one_of = StoredTypeNames()};
+    scenario_.storage.weight_bytes = StoredBytes(storage.Get<std::string>("weights", want));
+    scenario_.storage.kv_bytes = StoredBytes(storage.Get<std::string>("kv", want));
+  }
+
+  void ReadState(YamlFields& fields) {
+    StateOverride state;
+    const auto like = fields.Find<std::string>("like");
+    const auto bytes = fields.Find<Bytes>("bytes_per_token", {.above_zero = true});
+    if (like.has_value() == bytes.has_value()) {
+      fields.FailHere("expected either 'like' (a model's name) or 'bytes_per_token'");
+    }
+    double query_flops = fields.Get<double>("query_flops", {.fallback = 0});
+    if (bytes) state = {.name = HumanBytes(*bytes) + " a token", .bytes_per_token = *bytes};
+    if (like) {
+      const ModelSpec other = Take(fields, "like", sources_.catalog.Model(*like));
+      if (other.layers > 0) {
+        const ModelCost cost(other, scenario_.storage);
+        state = {.name = *like, .bytes_per_token = cost.state_per_token};
+        query_flops = cost.query_flops;
+      }
+    }
+    const auto work = fields.Get<std::string>(
+        "query_work", {.fallback = "hidden", .one_of = {"hidden", "added"}});
+    if (work == "added") state.query_flops = query_flops;
+    state.decode_reads = fields.Get<bool>("decode_reads", {.fallback = false});
+    scenario_.state = state;
+  }
+
+  // "efficiency: 0.5", or a map of stages.
+  Efficiency ReadEfficiency(YamlFields& fields, Efficiency efficiency) {
+    const YamlNode* node = fields.Node("efficiency");
+    if (node == nullptr) return efficiency;
+    const YamlWant<double> fraction{.most = 1, .above_zero = true};
+    if (!node->is_map()) {
+      const double all = fields.Get<double>("efficiency", fraction);
+      return {all, all, all, {{{1, all}}}, efficiency.calibrated};
+    }
+    fields.GetMap("efficiency", [&](YamlFields& map) {
+      const auto prefill = map.Find<double>("prefill", fraction);
+      const auto decode = map.Find<double>("decode", fraction);
+      const auto read = [&](std::string_view key, std::optional<double> all, double& value) {
+        if (all) value = *all;
+        if (const auto own = map.Find<double>(key, fraction)) value = *own;
+      };
+      read("prefill_compute", prefill, efficiency.prefill_compute);
+      read("prefill_memory", prefill, efficiency.prefill_memory);
+      read("decode_compute", decode, efficiency.decode_compute);
+      if (decode) efficiency.decode_memory.points = {{1, *decode}};
+      ReadCurve(map, efficiency.decode_memory);
+      efficiency.calibrated = map.Get<bool>("calibrated", {.fallback = efficiency.calibrated});
+    });
+    return efficiency;
+  }
+
+  // "decode_memory: 0.5", or a list of {batch, fraction}.
+  void ReadCurve(YamlFields& map, EfficiencyCurve& curve) {
+    const YamlWant<double> fraction{.most = 1, .above_zero = true};
+    const YamlNode* node = map.Node("decode_memory");
+    if (node == nullptr) return;
+    if (!node->is_list()) {
+      curve.points = {{1, map.Get<double>("decode_memory", fraction)}};
+      return;
+    }
+    curve.points.clear();
+    map.EachOf("decode_memory", [&](YamlFields& point) {
+      curve.points.push_back(
+          {point.Get<double>("batch", {.least = 1}), point.Get<double>("fraction", fraction)});
+    });
+  }
+
+  CardSpec ReadCard(YamlFields& cards) {
+    const YamlNode* node = cards.Node("card");
+    if (node == nullptr || !node->is_map()) {
+      const auto name = cards.Get<std::string>("card");
+      return name.empty() ? CardSpec{} : Take(cards, "card", sources_.catalog.Card(name));
+    }
+    CardSpec card;
+    cards.GetMap("card", [&](YamlFields& map) {
+      card.name = map.Get<std::string>("name");
+      card.bf16_peak = map.Get<FlopsPerSecond>("bf16", {.above_zero = true});
+      card.fp8_peak = map.Get<FlopsPerSecond>("fp8", {.fallback = FlopsPerSecond(0)});
+      card.memory_bandwidth = map.Get<BytesPerSecond>("memory_bandwidth", {.above_zero = true});
+      card.memory = map.Get<Bytes>("memory", {.above_zero = true});
+    });
+    return card;
+  }
+
+  void ReadCards(YamlFields& cards) {
+    CardGroup group;
+    group.card = ReadCard(cards);
+    group.name = cards.Get<std::string>("name", {.fallback = group.card.name});
+    for (const CardGroup& other : scenario_.groups) {
+      if (other.name == group.name) {
+        cards.FailHere(Format("a second group called '{}'; give one of them a 'name'", group.name));
+      }
+    }
+    group.count = static_cast<int>(cards.Get<int64_t>("count", {.least = 0, .most = kMostCards}));
+    group.host = cards.Get<std::string>("host", {.fallback = "host"});
+    const YamlWant<int64_t> degree{.fallback = 1, .least = 1, .most = 4096};
+    group.tensor_parallel = static_cast<int>(cards.Get<int64_t>("tensor_parallel", degree));
+    group.expert_parallel = static_cast<int>(cards.Get<int64_t>("expert_parallel", degree));
+    group.price_per_hour = cards.Get<double>("price_per_hour", {.fallback = 0});
+    group.efficiency = ReadEfficiency(cards, efficiency_);
+    scenario_.groups.push_back(std::move(group));
+  }
+
+  // "link: NAME" of the catalogue, "bandwidth" and "launch" of its own, or both to change a part.
+  LinkSpec ReadLink(YamlFields& fields) {
+    LinkSpec link;
+    const auto name = fields.Find<std::string>("link");
+    if (name) link = Take(fields, "link", sources_.catalog.Link(*name));
+    if (const auto own = fields.Find<BytesPerSecond>("bandwidth", {.above_zero = true})) {
+      link.bandwidth = *own;
+    } else if (!name) {
+      fields.FailHere("expected 'link' (a catalogue name) or 'bandwidth' (such as 25 GB/s)");
+    }
+    if (const auto own = fields.Find<Seconds>("launch")) link.launch = *own;
+    return link;
+  }
+
+  std::string KnownHost(YamlFields& fields, std::string_view key, const std::string& host) {
+    std::vector<std::string> hosts;
+    for (const CardGroup& group : scenario_.groups) hosts.push_back(group.host);
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) {
+      fields.Fail(key, Format("no cards are at host '{}'{}", host, DidYouMean(host, hosts)));
+    }
+    return host;
+  }
+
+  // Transfers share one link: the slowest of those between the hosts, or that inside the only host.
+  void ReadLinks(YamlFields& top) {
+    std::optional<LinkSpec> slowest;
+    std::set<std::pair<std::string, std::string>> joined;
+    std::set<std::string> hosts;
+    for (const CardGroup& group : scenario_.groups) {
+      if (group.count > 0) hosts.insert(group.host);
+    }
+    top.EachOf("links", [&](YamlFields& fields) {
+      const auto between = fields.GetList<std::string>("between");
+      const auto inside = fields.Find<std::string>("inside");
+      LinkSpec link = ReadLink(fields);
+      if (inside) {
+        KnownHost(fields, "inside", *inside);
+        if (hosts.size() == 1) slowest = link;
+        return;
+      }
+      if (between.size() != 2 || between[0] == between[1]) {
+        return fields.FailHere("expected 'between: [HOST, OTHER HOST]' or 'inside: HOST'");
+      }
+      joined.insert(std::minmax(KnownHost(fields, "between", between[0]),
+                                KnownHost(fields, "between", between[1])));
+      link.name = Format("{} - {}", between[0], between[1]);
+      const bool used = hosts.contains(between[0]) && hosts.contains(between[1]);
+      if (used && (!slowest || link.bandwidth < slowest->bandwidth)) slowest = link;
+    });
+    RequireLinks(top, hosts, joined);
+    if (slowest) {
+      scenario_.link = *slowest;
+    } else {
+      top.Fail("links", Format("no link inside host '{}'; add for example {{inside: {}, bandwidth: "
+                               "300 GB/s}}",
+                               *hosts.begin(), *hosts.begin()));
+    }
+  }
+
+  void RequireLinks(YamlFields& top, const std::set<std::string>& hosts,
+                    const std::set<std::pair<std::string, std::string>>& joined) {
+    if (hosts.empty()) return top.Fail("cards", "every count is 0");
+    for (auto a = hosts.begin(); a != hosts.end(); ++a) {
+      for (auto b = std::next(a); b != hosts.end(); ++b) {
+        if (joined.contains({*a, *b})) continue;
+        return top.Fail("links", Format("no link joins hosts '{}' and '{}'; add for example "
+                                        "{{between: [{}, {}], bandwidth: 25 GB/s}}",
+                                        *a, *b, *a, *b));
+      }
+    }
+  }
+
+  void ReadPool(YamlFields& fields) {
+    StatePool pool;
+    pool.capacity = fields.Get<Bytes>("capacity", {.above_zero = true});
+    pool.reuses = fields.Get<double>("reuses", {.fallback = 0, .most = 1e6});
+    pool.link = fields.Has("link") || fields.Has("bandwidth") ? ReadLink(fields) : scenario_.link;
+    if (const auto launch = fields.Find<Seconds>("launch")) pool.link.launch = *launch;
+    scenario_.pool = pool;
+  }
+
+  static ArrivalSchedule ReadSchedule(YamlFields& fields) {
+    ArrivalSchedule schedule;
+    schedule.period = fields.Get<Seconds>("period", {.fallback = Seconds(0)});
+    fields.EachOf("parts", [&](YamlFields& part) {
+      schedule.parts.push_back({part.Get<Seconds>("from"), part.Get<PerSecond>("rate")});
+    });
+    if (schedule.parts.empty()) fields.FailHere("expected 'parts', a list of {from, rate}");
+    return schedule;
+  }
+
+  // "arrival_rate: 3.5", or "arrivals:" with parts.
+  static std::optional<ArrivalSchedule> ReadArrivals(YamlFields& fields) {
+    std::optional<ArrivalSchedule> schedule;
+    if (const auto rate = fields.Find<PerSecond>("arrival_rate")) {
+      schedule = ArrivalSchedule::Constant(*rate);
+    }
+    fields.FindMap("arrivals", [&](YamlFields& arrivals) {
+      if (schedule) arrivals.FailHere("given beside 'arrival_rate'; keep one of them");
+      schedule = ReadSchedule(arrivals);
+    });
+    return schedule;
+  }
+
+  static RequestClass ReadRequest(YamlFields& fields, const RequestClass& base) {
+    RequestClass request = base;
+    const auto read = [&](const char* key, Tokens least, Tokens& value) {
+      YamlWant<Tokens> want{.least = least, .most = Tokens(kMostTokens)};
+      if (value.value > 0 || least.value == 0) want.fallback = value;
+      value = fields.Get<Tokens>(key, want);
+    };
+    read("input_tokens", Tokens(1), request.input);
+    read("output_tokens", Tokens(1), request.output);
+    read("cached_prefill_tokens", Tokens(0), request.cached_prefill);
+    read("cached_decode_tokens", Tokens(0), request.cached_decode);
+    return request;
+  }
+
+  void ReadWorkload(YamlFields& fields) {
+    Workload& workload = scenario_.workload;
+    workload.decode_batch = fields.Get<double>("decode_batch", {.fallback = 1, .least = 1});
+    const auto arrivals = ReadArrivals(fields);
+    if (!fields.Has("classes")) {
+      workload.classes = {ReadRequest(fields, {})};
+      if (!arrivals) fields.FailHere("'arrival_rate' is missing; write for example 3.5");
+      workload.arrivals = arrivals.value_or(workload.arrivals);
+      return;
+    }
+    RequestClass base;  // What classes may leave out.
+    for (const auto& [key, value] : {std::pair{"input_tokens", &base.input},
+                                     {"output_tokens", &base.output},
+                                     {"cached_prefill_tokens", &base.cached_prefill},
+                                     {"cached_decode_tokens", &base.cached_decode}}) {
+      *value = fields.Get<Tokens>(key, {.fallback = Tokens(0), .most = Tokens(kMostTokens)});
+    }
+    fields.EachOf("classes", [&](YamlFields& one) { ReadClass(one, base); });
+    MixArrivals(fields, arrivals);
+  }
+
+  void ReadClass(YamlFields& fields, const RequestClass& base) {
+    RequestClass request = ReadRequest(fields, base);
+    const size_t number = scenario_.workload.classes.size();
+    request.name = fields.Get<std::string>("name", {.fallback = Format("classes[{}]", number)});
+    request.weight = fields.Get<double>("weight", {.fallback = 1, .above_zero = true});
+    request.arrivals = ReadArrivals(fields);
+    if (request.arrivals) weighed_by_rate_ = true;
+    scenario_.workload.classes.push_back(std::move(request));
+  }
+
+  // Classes with arrivals of their own make the workload's: their weights are their rates.
+  void MixArrivals(YamlFields& fields, const std::optional<ArrivalSchedule>& arrivals) {
+    Workload& workload = scenario_.workload;
+    if (!weighed_by_rate_) {
+      if (!arrivals) fields.FailHere("'arrival_rate' is missing; write for example 3.5");
+      workload.arrivals = arrivals.value_or(workload.arrivals);
+      return;
+    }
+    if (arrivals) return fields.FailHere("arrivals are given for the whole and for a class");
+    for (RequestClass& request : workload.classes) {
+      if (!request.arrivals || request.arrivals->parts.empty()) {
+        return fields.FailHere(Format(
+            "class '{}' has no arrivals; either every class has its own or none", request.name));
+      }
+      request.weight = request.arrivals->LongTermRate().value;
+    }
+    workload.arrivals = ArrivalsAt(scenario_, std::vector<double>(workload.classes.size(), 1.0));
+  }
+
+  void ReadObjective(YamlFields& fields) {
+    Objective& objective = scenario_.objective;
+    objective.clear_by = fields.Find<Seconds>("clear_by", {.above_zero = true});
+    objective.ttft = fields.Find<Seconds>("ttft", {.above_zero = true});
+    objective.tpot = fields.Find<Seconds>("tpot", {.above_zero = true});
+  }
+
+  void ReadSchemes(YamlFields& top) {
+    YamlWant<std::string> want;
+    for (const Scheme scheme : kAllSchemes) want.one_of.emplace_back(SchemeName(scheme));
+    for (const std::string& name : top.GetList<std::string>("schemes", want)) {
+      for (const Scheme scheme : kAllSchemes) {
+        if (name == SchemeName(scheme)) scenario_.schemes.push_back(scheme);
+      }
+    }
+  }
+
+  const ScenarioSources& sources_;
+  Scenario scenario_;
+  Efficiency efficiency_;  // Of cards that do not say their own.
+  bool weighed_by_rate_ = false;
+};
+
+// The child that a part of a path names, made where a map lacks it.
+Result<YamlNode*> Step(YamlNode& node, std::string_view part) {
+  if (part.empty()) return Error{Code::kInvalidArgument, "a part of the path is empty"};
+  if (node.is_list()) {
+    const bool number = part.find_first_not_of("0123456789") == std::string_view::npos;
+    const size_t index = number && part.size() < 6 ? std::stoul(std::string(part)) : SIZE_MAX;
+    if (index < node.children.size()) return &node.children[index];
+    return Error{Code::kInvalidArgument,
+                 Format("the list has items 0 to {}, not '{}'",
+                        static_cast<int64_t>(node.children.size()) - 1, part)};
+  }
+  if (!node.is_map()) {
+    node.kind = YamlNode::Kind::kMap;
+    node.children.clear();
+  }
+  for (YamlNode& child : node.children) {
+    if (child.key == part) return &child;
+  }
+  YamlNode& added = node.children.emplace_back();
+  added.key = part;
+  added.line = added.key_line = node.line;
+  return &added;
+}
+
+}  // namespace
+
+Result<void> SetScenarioValue(YamlNode& tree, std::string_view assignment) {
+  const auto context = [&](const Error& error) {
+    return WithContext(error, Format("--set {}", assignment));
+  };
+  const size_t equals = assignment.find('=');
+  if (equals == std::string_view::npos || equals == 0) {
+    return context(
+        {Code::kInvalidArgument, "expected KEY=VALUE, as in workload.output_tokens=4097"});
+  }
+  auto value = ParseYaml(assignment.substr(equals + 1), "value");
+  if (!value) return context(value.error());
+  YamlNode* node = &tree;
+  for (std::string_view path = assignment.substr(0, equals);;) {
+    const size_t dot = path.find('.');
+    const auto next = Step(*node, path.substr(0, dot));
+    if (!next) return context(next.error());
+    node = *next;
+    if (dot == std::string_view::npos) break;
+    path.remove_prefix(dot + 1);
+  }
+  value->key = node->key;
+  value->line = node->line;
+  value->key_line = node->key_line;
+  *node = std::move(*value);
+  return {};
+}
+
+Result<Scenario> ReadScenario(const YamlNode& tree, std::string_view file,
+                              const ScenarioSources& sources) {
+  YamlErrors errors{std::string(file)};
+  std::optional<Scenario> scenario;
+  YamlFields::Read(tree, "", errors,
+                   [&](YamlFields& top) { scenario = Reader(sources).Read(top); });
+  if (errors.first()) return *errors.first();
+  if (const auto checked = CheckScenario(*scenario); !checked) {
+    return WithContext(checked.error(), file);
+  }
+  return std::move(*scenario);
+}
+
+}  // namespace divisi
