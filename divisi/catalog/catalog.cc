@@ -19,14 +19,22 @@ std::vector<std::string> NamesOf(const CatalogMap<Spec>& entries) {
   return names;
 }
 
+// kind: "card", in messages.
 template <typename Spec>
-Result<const Spec*> Lookup(const CatalogMap<Spec>& entries, std::string_view kind,
-                           std::string_view name) {
+Result<const CatalogEntry<Spec>*> FindEntry(const CatalogMap<Spec>& entries, std::string_view kind,
+                                            std::string_view name) {
   const auto found = entries.find(Catalog::Normalised(name));
-  if (found != entries.end()) return &found->second.spec;
+  if (found != entries.end()) return &found->second;
   return Error{Code::kNotFound,
                Format("there is no {} '{}' in the catalogue{}; 'divisi catalog {}s' lists them",
                       kind, name.substr(0, 60), DidYouMean(name, NamesOf(entries)), kind)};
+}
+
+template <typename Spec>
+Result<const Spec*> Lookup(const CatalogMap<Spec>& entries, std::string_view kind,
+                           std::string_view name) {
+  ASSIGN_OR_RETURN(const CatalogEntry<Spec>* entry, FindEntry(entries, kind, name));
+  return &entry->spec;
 }
 
 // A replaced entry goes with its aliases.
@@ -41,16 +49,16 @@ void Merge(CatalogMap<Spec> added, CatalogMap<Spec>& entries) {
   entries.merge(added);
 }
 
-// f(the entries of a kind), or a value of its type for an unknown kind.
-template <typename F>
-auto OfKind(const CatalogEntries& entries, std::string_view kind, const F& f) {
+// f(the entries of a kind), or `unknown` for an unknown kind.
+template <typename F, typename R>
+R OfKind(const CatalogEntries& entries, std::string_view kind, const F& f, R unknown) {
   if (kind == "cards") return f(entries.cards);
   if (kind == "processors") return f(entries.processors);
   if (kind == "links") return f(entries.links);
   if (kind == "disks") return f(entries.disks);
   if (kind == "servers") return f(entries.servers);
   if (kind == "models") return f(entries.models);
-  return decltype(f(entries.cards)){};
+  return unknown;
 }
 
 }  // namespace
@@ -110,14 +118,26 @@ const std::vector<std::string>& Catalog::Kinds() {
 }
 
 std::vector<std::string> Catalog::Names(std::string_view kind) const {
-  return OfKind(entries_, kind, [](const auto& entries) { return NamesOf(entries); });
+  const auto names = [](const auto& entries) { return NamesOf(entries); };
+  return OfKind(entries_, kind, names, std::vector<std::string>());
+}
+
+Result<std::string> Catalog::NameOf(std::string_view kind, std::string_view name) const {
+  const auto own_name = [&](const auto& entries) -> Result<std::string> {
+    ASSIGN_OR_RETURN(const auto* entry, FindEntry(entries, kind.substr(0, kind.size() - 1), name));
+    return entry->name;
+  };
+  const Error unknown = {Code::kNotFound, Format("the catalogue has no '{}'{}", kind.substr(0, 60),
+                                                 DidYouMean(kind, Kinds()))};
+  return OfKind(entries_, kind, own_name, Result<std::string>(unknown));
 }
 
 std::vector<CatalogFigure> Catalog::Figures(std::string_view kind, std::string_view name) const {
-  return OfKind(entries_, kind, [&](const auto& entries) {
+  const auto figures = [&](const auto& entries) {
     const auto found = entries.find(Normalised(name));
     return found == entries.end() ? std::vector<CatalogFigure>() : found->second.figures;
-  });
+  };
+  return OfKind(entries_, kind, figures, std::vector<CatalogFigure>());
 }
 
 }  // namespace divisi

@@ -65,6 +65,9 @@ class Catalog {
   static const std::vector<std::string>& Kinds();
   // Names of a kind, in order, without aliases. Empty for an unknown kind.
   std::vector<std::string> Names(std::string_view kind) const;
+  // The entry's own name, for it or an alias. Errors: kNotFound for an unknown kind or entry, with
+  // the nearest.
+  Result<std::string> NameOf(std::string_view kind, std::string_view name) const;
   // The figures of an entry, under its name or an alias, in the order of CardSpec and its like; of
   // a model, its config's keys. Empty for an unknown one.
   std::vector<CatalogFigure> Figures(std::string_view kind, std::string_view name) const;

@@ -5,7 +5,6 @@
 
 #include "divisi/cli/calc.h"
 #include "divisi/cli/commands.h"
-#include "divisi/core/file.h"
 
 namespace divisi {
 namespace {
@@ -16,15 +15,8 @@ struct Options {
   std::vector<std::string> catalogs;
 };
 
-constexpr size_t kMostCatalogBytes = size_t{16} << 20;
-
 void Run(const CalcTopic& topic, const Options& options) {
-  Catalog catalog = Catalog::BuiltIn();
-  for (const std::string& path : options.catalogs) {
-    const auto text = ReadFile(path, kMostCatalogBytes);
-    if (!text) FailCommand(text.error());
-    if (const auto added = catalog.Add(*text, path); !added) FailCommand(added.error());
-  }
+  const Catalog catalog = CatalogWith(options.catalogs);
   const auto result = RunCalc(topic.name, catalog, options.given);
   if (!result) FailCommand(result.error());
   const std::string text =

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "divisi/catalog/catalog.h"
 #include "divisi/core/result.h"
 
 namespace CLI {
@@ -19,9 +21,13 @@ namespace divisi {
 // The command `name` that only holds others ("bench" of "bench serve"); made by whoever asks first.
 CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string& description);
 
+// The built-in catalogue with what the files add; a bad file fails the command.
+Catalog CatalogWith(const std::vector<std::string>& files);
+
 void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
 void AddCalcCommand(CLI::App& app);
+void AddCatalogCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 void AddPlanCommand(CLI::App& app);
 void AddServeCommand(CLI::App& app);

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   divisi::AddBenchServeCommand(app);
 
   divisi::AddCalcCommand(app);
+  divisi::AddCatalogCommand(app);
   divisi::AddModelCommand(app);
 
   // A pipe that nobody reads (a log's, an answer's) is an error of that write, not our end.
