@@ -1,6 +1,7 @@
 #include "divisi/plan/split.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -8,6 +9,60 @@
 
 namespace divisi {
 namespace {
+
+// The most that the slower pool can reach when cards of the open types may be divided: a bound on
+// what whole cards reach. Types with the greatest prefill per decode given up go first, the last of
+// them in part.
+class Bound {
+ public:
+  explicit Bound(const std::vector<SplitType>& open) {
+    for (const SplitType& type : open) {
+      decode_ += type.count * type.decode.value;
+      if (type.prefill.value > 0) open_.push_back(type);
+    }
+    std::stable_sort(open_.begin(), open_.end(), [](const SplitType& a, const SplitType& b) {
+      return a.decode / a.prefill < b.decode / b.prefill;
+    });
+  }
+
+  // prefill, decode: rates of what is chosen already.
+  double operator()(double prefill, double decode) const {
+    decode += decode_;
+    for (const SplitType& type : open_) {
+      if (prefill >= decode) break;
+      const double cards = CardsToCross(type, decode - prefill);
+      prefill += cards * type.prefill.value;
+      decode -= cards * type.decode.value;
+    }
+    return std::min(prefill, decode);
+  }
+
+  // What some split of whole cards reaches, the open types being all.
+  double Reached() const {
+    double prefill = 0, decode = decode_;
+    double reached = 0;
+    for (const SplitType& type : open_) {
+      const double cards = std::floor(CardsToCross(type, decode - prefill));
+      prefill += cards * type.prefill.value;
+      decode -= cards * type.decode.value;
+      reached = std::max(reached, std::min(prefill, decode));
+      const double further = std::min(prefill + type.prefill.value, decode - type.decode.value);
+      if (cards < type.count) reached = std::max(reached, further);
+    }
+    return reached;
+  }
+
+ private:
+  // Cards of the type, in parts of one too, after which prefill is ahead by no more than 0.
+  static double CardsToCross(const SplitType& type, double decode_ahead) {
+    const double each = type.prefill.value + type.decode.value;
+    if (decode_ahead <= 0) return 0;
+    return std::min<double>(type.count, decode_ahead / each);
+  }
+
+  std::vector<SplitType> open_;  // Those that can prefill.
+  double decode_ = 0;            // Of every open card.
+};
 
 // One undominated choice for the types so far.
 struct Point {
@@ -34,16 +89,22 @@ void KeepFrontier(std::vector<Point>& points) {
   points.resize(kept);
 }
 
-Layers Frontiers(std::span<const SplitType> types) {
+// types: a half. others: the other half. enough: a choice whose bound is less is left out.
+Layers Frontiers(std::span<const SplitType> types, std::span<const SplitType> others,
+                 double enough) {
   Layers layers = {{Point{}}};
-  for (const SplitType& type : types) {
+  for (size_t t = 0; t < types.size(); ++t) {
+    const SplitType& type = types[t];
+    std::vector<SplitType> open(others.begin(), others.end());
+    open.insert(open.end(), types.begin() + static_cast<std::ptrdiff_t>(t) + 1, types.end());
+    const Bound bound(open);
     std::vector<Point> next;
-    next.reserve(layers.back().size() * static_cast<size_t>(type.count + 1));
     for (size_t i = 0; i < layers.back().size(); ++i) {
       const Point& from = layers.back()[i];
       for (int cards = type.count; cards >= 0; --cards) {
-        next.push_back({from.prefill + cards * type.prefill.value,
-                        from.decode + (type.count - cards) * type.decode.value, cards, i});
+        const Point point{from.prefill + cards * type.prefill.value,
+                          from.decode + (type.count - cards) * type.decode.value, cards, i};
+        if (bound(point.prefill, point.decode) >= enough) next.push_back(point);
       }
     }
     KeepFrontier(next);
@@ -66,14 +127,26 @@ struct Pair {
   double slower = -1, faster = -1;
 };
 
-void Consider(const Point& a, const Point& b, Pair candidate, Pair& best) {
+Split ChoiceOf(const Layers& first, const Layers& second, const Pair& pair) {
+  Split split;
+  AppendChoice(first, pair.first, split);
+  AppendChoice(second, pair.second, split);
+  return split;
+}
+
+// Looks at the pair of these points; best is the best so far.
+void Consider(const Layers& first, const Layers& second, Pair pair, Pair& best) {
+  const Point& a = first.back()[pair.first];
+  const Point& b = second.back()[pair.second];
   const double prefill = a.prefill + b.prefill;
   const double decode = a.decode + b.decode;
-  candidate.slower = std::min(prefill, decode);
-  candidate.faster = std::max(prefill, decode);
-  const bool better = candidate.slower > best.slower ||
-                      (candidate.slower == best.slower && candidate.faster > best.faster);
-  if (better) best = candidate;
+  pair.slower = std::min(prefill, decode);
+  pair.faster = std::max(prefill, decode);
+  const bool equal = pair.slower == best.slower && pair.faster == best.faster;
+  const bool better = equal ? ChoiceOf(first, second, pair) > ChoiceOf(first, second, best)
+                            : pair.slower > best.slower ||
+                                  (pair.slower == best.slower && pair.faster > best.faster);
+  if (better) best = pair;
 }
 
 }  // namespace
@@ -91,8 +164,11 @@ PoolRates RatesOf(const std::vector<SplitType>& types, const Split& split) {
 Split BestSplit(const std::vector<SplitType>& types) {
   const std::span<const SplitType> all(types);
   const size_t half = types.size() / 2;
-  const Layers first = Frontiers(all.subspan(0, half));
-  const Layers second = Frontiers(all.subspan(half));
+  // Sums in another order differ by rounding, far less than this.
+  constexpr double kRounding = 1e-9;
+  const double enough = Bound(types).Reached() * (1 - kRounding);
+  const Layers first = Frontiers(all.subspan(0, half), all.subspan(half), enough);
+  const Layers second = Frontiers(all.subspan(half), all.subspan(0, half), enough);
   const std::vector<Point>& partners = second.back();
   Pair best;
   for (size_t i = 0; i < first.back().size(); ++i) {
@@ -102,13 +178,10 @@ Split BestSplit(const std::vector<SplitType>& types) {
         partners.begin(), partners.end(),
         [&](const Point& b) { return a.prefill + b.prefill > a.decode + b.decode; });
     const auto at = static_cast<size_t>(crossing - partners.begin());
-    if (at > 0) Consider(a, partners[at - 1], {i, at - 1}, best);
-    if (at < partners.size()) Consider(a, partners[at], {i, at}, best);
+    if (at > 0) Consider(first, second, {i, at - 1}, best);
+    if (at < partners.size()) Consider(first, second, {i, at}, best);
   }
-  Split split;
-  AppendChoice(first, best.first, split);
-  AppendChoice(second, best.second, split);
-  return split;
+  return ChoiceOf(first, second, best);
 }
 
 std::vector<Split> AllSplits(const std::vector<SplitType>& types, size_t most) {

@@ -52,6 +52,35 @@ TEST(SplitTest, NoSplitIsBetter) {
   }
 }
 
+// By the words of split.h. Rates are whole numbers, so that sums are exact and ties are many.
+TEST(SplitTest, ChoosesAmongEqualsAsPromised) {
+  Random random(12);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<SplitType> types(static_cast<size_t>(random.Between(1, 4)));
+    for (SplitType& type : types) {
+      type = {static_cast<int>(random.Between(0, 6)),
+              PerSecond(static_cast<double>(random.Between(0, 4))),
+              PerSecond(static_cast<double>(random.Between(0, 4)))};
+    }
+    Split expected;
+    double slower = -1, faster = -1;
+    for (const Split& split : AllSplits(types, 1 << 20)) {
+      const PoolRates rates = RatesOf(types, split);
+      const double fast = std::max(rates.prefill, rates.decode).value;
+      const bool equal = rates.Slower().value == slower && fast == faster;
+      if (rates.Slower().value < slower || (rates.Slower().value == slower && fast < faster)) {
+        continue;
+      }
+      if (equal && split <= expected) continue;
+      expected = split, slower = rates.Slower().value, faster = fast;
+    }
+    const PoolRates found = RatesOf(types, BestSplit(types));
+    EXPECT_EQ(found.Slower().value, slower) << "round " << round;
+    EXPECT_EQ(std::max(found.prefill, found.decode).value, faster) << "round " << round;
+    EXPECT_EQ(BestSplit(types), expected) << "round " << round;
+  }
+}
+
 TEST(SplitTest, NoNeighbourIsBetterAmongHundredsOfCards) {
   Random random(8);
   for (int round = 0; round < 5; ++round) {
