@@ -15,10 +15,20 @@ double Utilisation(PerSecond arrivals, const ServerPool& pool) {
 double ErlangC(PerSecond arrivals, const ServerPool& pool) {
   const double rho = Utilisation(arrivals, pool);
   if (rho >= 1) return 1;
-  // Erlang B by its recurrence, which neither overflows nor cancels, then C from B.
-  const double load = rho * pool.servers;
-  double blocked = 1;
-  for (int k = 1; k <= pool.servers; ++k) blocked = load * blocked / (k + load * blocked);
+  // Erlang B as the inverse of a sum whose terms are all positive: 1 / B = 1 + N / a + N (N - 1) /
+  // a^2
+  // + ..., then C from B. Only as many terms as count: past B = 1e-300 nobody waits.
+  constexpr double kNobody = 1e300;
+  const double inverse_load = 1 / (rho * pool.servers);
+  double term = 1, sum = 1;
+  for (int left = pool.servers; left > 0 && sum < kNobody; --left) {
+    const double factor = left * inverse_load;
+    term *= factor;
+    sum += term;
+    // The rest is less than term / (1 - factor), factors falling.
+    if (factor < 1 && term < sum * (1 - factor) * 1e-17) break;
+  }
+  const double blocked = 1 / sum;
   return blocked / (1 - rho * (1 - blocked));
 }
 

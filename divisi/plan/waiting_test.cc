@@ -24,6 +24,20 @@ TEST(WaitingTest, ErlangCIsTheTextbooks) {
   EXPECT_NEAR(ErlangC(PerSecond(900), {1000, PerSecond(1000)}), 0, 0.01);
 }
 
+// The naive twin: Erlang B by its recurrence over all servers.
+TEST(WaitingTest, ErlangCIsThatOfTheRecurrence) {
+  for (const int servers : {1, 2, 7, 32, 1000, 30000}) {
+    for (const double rho : {0.001, 0.2, 0.5, 0.9, 0.99, 0.9999}) {
+      double blocked = 1;
+      const double load = rho * servers;
+      for (int k = 1; k <= servers; ++k) blocked = load * blocked / (k + load * blocked);
+      const double expected = blocked / (1 - rho * (1 - blocked));
+      const double found = ErlangC(PerSecond(load), {servers, PerSecond(servers)});
+      EXPECT_NEAR(found, expected, 1e-10 * expected + 1e-290) << servers << " servers, " << rho;
+    }
+  }
+}
+
 TEST(WaitingTest, FullPoolsWaitForever) {
   EXPECT_TRUE(std::isinf(WaitOfFixedService(PerSecond(2), {4, PerSecond(2)}).value));
   EXPECT_TRUE(std::isinf(WaitOfFixedService(PerSecond(2), {4, PerSecond(0)}).value));
