@@ -5,6 +5,7 @@
 
 #include "divisi/core/format.h"
 #include "divisi/plan/reasons.h"
+#include "divisi/plan/split_search.h"
 
 namespace divisi {
 namespace {
@@ -22,26 +23,11 @@ std::vector<Scheme> SchemesOf(const Evaluator& evaluator) {
 
 bool Splits(Scheme scheme) { return scheme == Scheme::kPdDirect || scheme == Scheme::kPdPool; }
 
-// The best split by throughput; where that misses the objective, the best of all splits, if they
-// are few enough to look at each: a slower one may answer sooner.
-Candidate BestOfScheme(const Evaluator& evaluator, Scheme scheme) {
-  if (!Splits(scheme)) return evaluator.Evaluate(scheme, {});
-  constexpr size_t kMostEvaluated = 2000;
-  const std::vector<SplitType> types = evaluator.SplitTypes();
-  Candidate best = evaluator.Evaluate(scheme, BestSplit(types));
-  const Objective& objective = evaluator.scenario().objective;
-  if (best.meets_objective || !(objective.ttft || objective.tpot)) return best;
-  for (const Split& split : AllSplits(types, kMostEvaluated)) {
-    Candidate other = evaluator.Evaluate(scheme, split);
-    if (IsBetter(other, best)) best = std::move(other);
-  }
-  return best;
-}
-
 std::vector<Candidate> Compare(const Evaluator& evaluator) {
   std::vector<Candidate> candidates;
   for (const Scheme scheme : SchemesOf(evaluator)) {
-    candidates.push_back(BestOfScheme(evaluator, scheme));
+    candidates.push_back(Splits(scheme) ? BestOfSplits(evaluator, scheme)
+                                        : evaluator.Evaluate(scheme, {}));
   }
   std::stable_sort(candidates.begin(), candidates.end(), IsBetter);
   return candidates;
@@ -60,17 +46,6 @@ std::vector<SplitRates> GridOf(const Evaluator& evaluator) {
 }
 
 }  // namespace
-
-bool IsBetter(const Candidate& a, const Candidate& b) {
-  if (a.meets_objective != b.meets_objective) return a.meets_objective;
-  if (a.ideal != b.ideal) return b.ideal;
-  constexpr double kEqual = 1e-3;
-  const double difference = a.throughput.value - b.throughput.value;
-  const bool equal = std::abs(difference) <= kEqual * std::max(a.throughput, b.throughput).value;
-  if (!equal) return difference > 0;
-  if (a.ttft != b.ttft) return a.ttft < b.ttft;
-  return a.transfer < b.transfer;
-}
 
 std::string DescribeCards(const Scenario& scenario, const Candidate& candidate) {
   std::string prefill, decode;

@@ -54,11 +54,6 @@ Result<Plan> MakePlan(const Scenario& scenario);
 // Its parts. The candidates alone, best first: for sweeps.
 Result<std::vector<Candidate>> CompareCandidates(const Scenario& scenario);
 
-// Whether a is the better answer: one that meets the objective; then one that is not an ideal
-// bound; then more throughput (a thousandth apart counts as equal), an earlier first token, less
-// traffic.
-bool IsBetter(const Candidate& a, const Candidate& b);
-
 // "4 A100-80GB-SXM prefill, 4 H20 decode": cards by role.
 std::string DescribeCards(const Scenario& scenario, const Candidate& candidate);
 
