@@ -20,6 +20,12 @@ namespace {
 
 constexpr size_t kMostShown = 60;
 
+// yaml-cpp's messages quote names of any length.
+std::string Cut(const std::string& message) {
+  constexpr size_t kMost = 120;
+  return message.size() > kMost ? message.substr(0, kMost) + "..." : message;
+}
+
 // Text of a file, fit for a message: short, on one line.
 std::string Shown(std::string_view text) {
   const std::string quoted = Json(text.substr(0, kMostShown)).Dump();
@@ -283,7 +289,7 @@ Result<YamlNode> ParseYaml(std::string_view text, std::string_view file) {
     }
   } catch (const YAML::Exception& error) {
     if (builder.refusal()) return refused();  // The cause, and found earlier.
-    return At(file, std::max(error.mark.line, 0) + 1, Format("not valid YAML: {}", error.msg));
+    return At(file, std::max(error.mark.line, 0) + 1, Format("not valid YAML: {}", Cut(error.msg)));
   } catch (const std::exception& error) {
     return At(file, 1, Format("cannot be read as YAML: {}", error.what()));
   }

@@ -64,6 +64,14 @@ TEST(YamlTest, NamesTheLineOfWhatItRefuses) {
   EXPECT_THAT(ErrorOf(std::string("a: 1\n\0b: 2", 11)), HasSubstr("a.yaml:2: a control"));
 }
 
+TEST(YamlTest, MessagesStayShort) {
+  const std::string name(5000, 'x');
+  EXPECT_LT(ErrorOf("%YAML " + name + "\n").size(), 200u);
+  EXPECT_LT(ErrorOf("a: *" + name).size(), 200u);
+  EXPECT_LT(ErrorOf("a: !!" + name + " 3").size(), 200u);
+  EXPECT_LT(ErrorOf(name + ": 1\n" + name + ": 1").size(), 200u);
+}
+
 TEST(YamlTest, BoundsDepth) {
   const auto nested = [](int depth) {
     const auto count = static_cast<size_t>(depth);
