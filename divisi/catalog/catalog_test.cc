@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "divisi/plan/example_models.h"
+
 namespace divisi {
 namespace {
 
@@ -120,6 +122,41 @@ TEST(CatalogTest, ModelsAreNamedByWhatATokenMeets) {
   EXPECT_NEAR(active("Kimi K2"), 32, 1);            // "32B activated"
   EXPECT_EQ((*catalog.Model("DeepSeek R1"))->KvBytesPerToken(DataType::kBf16), Bytes(70272));
   EXPECT_EQ((*catalog.Model("DeepSeek V3"))->quantised->type, "fp8");
+}
+
+// Everything that planning counts with.
+void ExpectSameShapes(const ModelSpec& read, const ModelSpec& written) {
+  EXPECT_EQ(read.family, written.family);
+  EXPECT_EQ(read.layers, written.layers);
+  EXPECT_EQ(read.hidden, written.hidden);
+  EXPECT_EQ(read.heads, written.heads);
+  EXPECT_EQ(read.kv_heads, written.kv_heads);
+  EXPECT_EQ(read.head_dim, written.head_dim);
+  EXPECT_EQ(read.intermediate, written.intermediate);
+  EXPECT_EQ(read.vocab, written.vocab);
+  ASSERT_EQ(read.mla.has_value(), written.mla.has_value());
+  if (read.mla) {
+    EXPECT_EQ(read.mla->query_rank, written.mla->query_rank);
+    EXPECT_EQ(read.mla->latent_dim, written.mla->latent_dim);
+    EXPECT_EQ(read.mla->rope_dim, written.mla->rope_dim);
+    EXPECT_EQ(read.mla->nope_dim, written.mla->nope_dim);
+    EXPECT_EQ(read.mla->value_dim, written.mla->value_dim);
+  }
+  ASSERT_EQ(read.moe.has_value(), written.moe.has_value());
+  if (read.moe) {
+    EXPECT_EQ(read.moe->experts, written.moe->experts);
+    EXPECT_EQ(read.moe->experts_per_token, written.moe->experts_per_token);
+    EXPECT_EQ(read.moe->expert_intermediate, written.moe->expert_intermediate);
+    EXPECT_EQ(read.moe->shared_intermediate, written.moe->shared_intermediate);
+    EXPECT_EQ(read.moe->layers, written.moe->layers);
+  }
+}
+
+TEST(CatalogTest, ModelsHaveTheShapesWrittenOutByHand) {
+  const Catalog catalog = Catalog::BuiltIn();
+  ExpectSameShapes(**catalog.Model("Qwen3 8B"), ExampleQwen3_8B());
+  ExpectSameShapes(**catalog.Model("Qwen3 235B-A22B"), ExampleQwen3_235B());
+  ExpectSameShapes(**catalog.Model("DeepSeek V3"), ExampleDeepSeekV3());
 }
 
 TEST(CatalogTest, NamesAreReadLoosely) {
