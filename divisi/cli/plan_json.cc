@@ -100,6 +100,7 @@ void SetTimes(Json& out, const Candidate& c) {
   out.Set("prefill_wait_s", NumberOrNull(c.prefill_wait.value));
   out.Set("link_wait_s", NumberOrNull(c.link_wait.value));
   out.Set("decode_wait_s", NumberOrNull(c.decode_wait.value));
+  out.Set("reuse_s", NumberOrNull(c.reuse.value));
   out.Set("tpot_s", ValueOrNull(c.tpot));
   out.Set("tpot_at_arrival_s", ValueOrNull(c.tpot_at_arrival));
   out.Set("slo_share", c.slo_share);

@@ -88,6 +88,10 @@ std::vector<PlanRow> LoadRows(const Scenario& scenario) {
 
 std::vector<PlanRow> PlanRows(const Scenario& scenario) {
   std::vector<PlanRow> rows = RateRows();
+  if (scenario.pool && scenario.pool->reuses > 0) {
+    rows.push_back({"reuse", [](const Candidate& c) { return Time(c.reuse); },
+                    "to the first tokens of the later requests that use its state, all together"});
+  }
   for (PlanRow& row : LoadRows(scenario)) rows.push_back(std::move(row));
   return rows;
 }

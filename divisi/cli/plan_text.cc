@@ -1,5 +1,6 @@
 #include "divisi/cli/plan_text.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "divisi/cli/plan_rows.h"
@@ -23,6 +24,7 @@ class Page {
     Head();
     const std::vector<PlanRow> rows = PlanRows(scenario_);
     Table(rows);
+    Queues();
     List("Why", plan_.why);
     std::vector<std::string> flips;
     for (const Flip& flip : plan_.flips) flips.push_back(FlipText(flip));
@@ -74,12 +76,38 @@ class Page {
       text_ += "\n";
     }
     for (const Candidate& candidate : plan_.candidates) {
-      text_ += Format("{:<{}}{}: {}\n", &candidate == &plan_.chosen() ? "\nchosen" : "", kName,
+      if (&candidate == &plan_.chosen()) text_ += "\n";
+      text_ += Format("{:<{}}{}: {}\n", &candidate == &plan_.chosen() ? "chosen" : "", kName,
                       SchemeName(candidate.scheme), DescribeCards(scenario_, candidate));
       if (!candidate.fit_problem.empty()) {
         text_ += Paint(kBad, Format("{:<{}}  does not fit: {}", "", kName, candidate.fit_problem));
         text_ += "\n";
       }
+    }
+  }
+
+  // Who waits from the start-up on: the curves that the report draws, at thirteen times.
+  void Queues() {
+    const Seconds end = plan_.chosen().backlog.points.back().time;
+    if (std::ranges::all_of(plan_.candidates,
+                            [](const Candidate& c) { return c.backlog.most == 0; })) {
+      return;
+    }
+    constexpr int kTimes = 12;
+    constexpr int kColumn = 7;
+    text_ += "\n" + Paint(kStrong, Format("{:<17}", "Requests waiting"));
+    for (int i = 0; i <= kTimes; ++i) {
+      text_ += Format("{:>{}}", Format("{:.4g} s", (end * i / kTimes).value), kColumn);
+    }
+    text_ += "\n";
+    for (const Candidate& candidate : plan_.candidates) {
+      text_ += Format("{:<17}", SchemeName(candidate.scheme));
+      for (int i = 0; i <= kTimes; ++i) {
+        const double queue = candidate.backlog.At(end * i / kTimes);
+        const std::string shown = queue < 100 ? Format("{:.3g}", queue) : Format("{:.0f}", queue);
+        text_ += Format("{:>{}}", shown, kColumn);
+      }
+      text_ += "\n";
     }
   }
 

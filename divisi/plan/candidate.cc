@@ -297,6 +297,11 @@ class Evaluation {
   Candidate Finish() {
     candidate_.fits = candidate_.throughput.value > 0;
     candidate_.ttft = candidate_.ttft_prefill + candidate_.ttft_transfer;
+    if (scenario_.pool) {
+      const bool pooled = candidate_.scheme == Scheme::kPdPool;
+      const Seconds read = candidate_.ttft_transfer / Crossings();
+      candidate_.reuse = (pooled ? read : candidate_.ttft_prefill) * scenario_.pool->reuses;
+    }
     Traffic();
     JudgeEvidence();
     JudgeObjective(scenario_, candidate_);

@@ -54,6 +54,9 @@ struct Candidate {
   Seconds link_wait;
   Seconds decode_wait;
   Seconds TtftAtArrival() const { return ttft + prefill_wait + link_wait + decode_wait; }
+  // Until the first tokens of the later requests that use this one's state (StatePool::reuses), all
+  // together: each reads the state from the pool, or prefills again where the scheme has none.
+  Seconds reuse;
   // Mean time per output token: (end - first token) / (output - 1). At the arrival rate, steps of
   // workers that prefill in between are longer.
   std::optional<Seconds> tpot;

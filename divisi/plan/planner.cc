@@ -48,20 +48,27 @@ std::vector<SplitRates> GridOf(const Evaluator& evaluator) {
 }  // namespace
 
 std::string DescribeCards(const Scenario& scenario, const Candidate& candidate) {
-  std::string prefill, decode;
-  const auto add = [](std::string& text, int cards, const std::string& name) {
-    if (cards > 0) text += Format("{}{} {}", text.empty() ? "" : " + ", cards, name);
+  std::string prefill, decode, idle;
+  const auto add = [&](std::string& text, int cards, size_t group) {
+    if (cards == 0) return;
+    text += Format("{}{} {}", text.empty() ? "" : " + ", cards, scenario.groups[group].name);
   };
+  const auto fits = [](const std::vector<MemoryNeed>& memory, size_t group) {
+    return memory.size() <= group || memory[group].Fits();
+  };
+  const bool pools = Splits(candidate.scheme);
+  const auto& prefill_memory = pools ? candidate.prefill_memory : candidate.decode_memory;
   for (size_t i = 0; i < scenario.groups.size(); ++i) {
     const CardGroup& group = scenario.groups[i];
     const int cards = candidate.prefill_workers[i] * group.CardsPerWorker();
-    add(prefill, cards, group.name);
-    add(decode, group.count - cards, group.name);
+    add(fits(prefill_memory, i) ? prefill : idle, cards, i);
+    add(fits(candidate.decode_memory, i) ? decode : idle, group.count - cards, i);
   }
-  if (!Splits(candidate.scheme)) return prefill + " do both";
   if (prefill.empty()) prefill = "none";
   if (decode.empty()) decode = "none";
-  return Format("{} prefill, {} decode", prefill, decode);
+  const std::string rest = idle.empty() ? "" : Format(", {} idle", idle);
+  if (!pools) return Format("{} do both{}", prefill, rest);
+  return Format("{} prefill, {} decode{}", prefill, decode, rest);
 }
 
 Result<std::vector<Candidate>> CompareCandidates(const Scenario& scenario) {

@@ -54,7 +54,8 @@ Result<Plan> MakePlan(const Scenario& scenario);
 // Its parts. The candidates alone, best first: for sweeps.
 Result<std::vector<Candidate>> CompareCandidates(const Scenario& scenario);
 
-// "4 A100-80GB-SXM prefill, 4 H20 decode": cards by role.
+// "4 A100-80GB-SXM prefill, 4 H20 decode": cards by role; "idle" are those whose memory does not
+// hold theirs.
 std::string DescribeCards(const Scenario& scenario, const Candidate& candidate);
 
 }  // namespace divisi

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "divisi/core/format.h"
+#include "divisi/plan/objective.h"
 
 namespace divisi {
 namespace {
@@ -44,16 +45,46 @@ void ExplainBacklog(const Scenario& scenario, const Candidate& chosen,
                     std::vector<std::string>& why) {
   const auto& limit = scenario.objective.clear_by;
   if (!limit || !chosen.backlog.cleared) return;
-  const auto least = RateToClear(scenario.workload.arrivals, scenario.startup, *limit);
   std::string text = Format("The start's backlog of {:.3g} requests is gone at {:.1f} s",
                             chosen.backlog.most, chosen.backlog.cleared->value);
-  if (least && least->value > 0) {
-    text +=
-        Format("; to be gone by {:.4g} s takes {} requests/s, of which it has {:.0f} % to spare",
-               limit->value, RequestRate(*least),
-               std::floor(100 * (chosen.throughput / *least - 1) + 0.5));
+  // Of its stages, the one that has least to spare.
+  std::optional<PerSecond> least;
+  double spare = 0;
+  for (const StageLoad& stage : chosen.stages) {
+    const ArrivalSchedule arrivals = ArrivalsAt(scenario, stage.class_work);
+    const auto needed = RateToClear(arrivals, scenario.startup, *limit);
+    if (!needed || !(needed->value > 0)) continue;
+    const double more = stage.rate / *needed - 1;
+    if (least && more >= spare) continue;
+    least = needed;
+    spare = more;
+  }
+  if (least) {
+    text += Format("; to be gone by {:.4g} s takes {} requests/s: it ", limit->value,
+                   RequestRate(*least));
+    text += spare < 0 ? Format("lacks {:.0f} %", -100 * spare)
+                      : Format("has {:.0f} % more", 100 * spare);
   }
   why.push_back(text + ".");
+}
+
+// What later uses of a state save by the pool, its detour paid.
+void ExplainReuse(const Scenario& scenario, const std::vector<Candidate>& candidates,
+                  std::vector<std::string>& why) {
+  if (!scenario.pool || !(scenario.pool->reuses > 0)) return;
+  const auto of = [&](Scheme scheme) {
+    return std::ranges::find(candidates, scheme, &Candidate::scheme);
+  };
+  const auto direct = of(Scheme::kPdDirect);
+  const auto pool = of(Scheme::kPdPool);
+  if (direct == candidates.end() || pool == candidates.end()) return;
+  const double reuses = scenario.pool->reuses;
+  const Seconds saved = direct->ttft + direct->reuse - pool->ttft - pool->reuse;
+  why.push_back(
+      Format("A later use of a state reads it from the pool in {} instead of computing it "
+             "again in {}: with {:.3g} a request the pool {} {}, its own detour paid.",
+             HumanSeconds(pool->reuse / reuses), HumanSeconds(direct->reuse / reuses), reuses,
+             saved.value >= 0 ? "saves" : "loses", HumanSeconds(Seconds(std::abs(saved.value)))));
 }
 
 // Why `other` is not chosen.
@@ -73,8 +104,14 @@ std::string Against(const Scenario& scenario, const Candidate& chosen, const Can
     return Format("{} carries {} requests/s, {:.1f} % less.", Title(scenario, other),
                   RequestRate(other.throughput), 100 * more / (1 + more));
   }
-  std::string text = Format("{} carries as much, but its first token comes {} later",
-                            Title(scenario, other), HumanSeconds(other.ttft - chosen.ttft));
+  const bool reused = chosen.reuse.value > 0 || other.reuse.value > 0;
+  const Seconds later = other.ttft + other.reuse - chosen.ttft - chosen.reuse;
+  std::string text =
+      Format("{} carries as much, but {} {} later", Title(scenario, other),
+             reused ? "the first tokens of a request and of those that use its state come, all "
+                      "together,"
+                    : "its first token comes",
+             HumanSeconds(later));
   if (other.transfer > chosen.transfer) {
     text += Format(" and it moves {} a request over the link, not {}", HumanBytes(other.transfer),
                    HumanBytes(chosen.transfer));
@@ -132,7 +169,7 @@ Knob LinkKnob() {
 
 // The factor is that of the tokens to compute.
 Knob PrefixKnob() {
-  return {"cached prefix at prefill", 0.02, 1,
+  return {"tokens to prefill", 0.02, 1,
           [](Scenario& s, double factor) {
             for (RequestClass& request : s.workload.classes) {
               request.cached_prefill = request.input - Scaled(request.NewTokens(), factor, 1);
@@ -221,7 +258,7 @@ std::optional<Flip> FlipTowards(const Scenario& scenario, const Candidate& chose
   return Flip{.what = knob.name,
               .factor = after,
               .to = knob.describe(changed, after),
-              .then = Title(changed, *best) + objective};
+              .then = Title(changed, *best) + (best->ideal ? " (an ideal bound)" : "") + objective};
 }
 
 Scenario WithWorkers(const Scenario& scenario, size_t group, int workers) {
@@ -240,6 +277,9 @@ Scenario WithWorkers(const Scenario& scenario, size_t group, int workers) {
   return less;
 }
 
+// A bound that nothing real reaches is no reason to give cards away.
+bool Meets(const Candidate& candidate) { return candidate.meets_objective && !candidate.ideal; }
+
 SmallerSet Judge(const Scenario& scenario) {
   SmallerSet set{.price_per_hour = scenario.PricePerHour()};
   for (const CardGroup& group : scenario.groups) set.cards.push_back(group.count);
@@ -249,17 +289,20 @@ SmallerSet Judge(const Scenario& scenario) {
     return set;
   }
   const Candidate& best = candidates->front();
-  set.meets_objective = best.meets_objective;
+  set.meets_objective = Meets(best);
+  const std::string title = Title(scenario, best);
+  const std::string rate = RequestRate(best.throughput);
   set.reason =
-      best.meets_objective
-          ? Format("{} carries {} requests/s", Title(scenario, best), RequestRate(best.throughput))
-          : Format("{} misses: {}", Title(scenario, best), Shortfalls(best));
+      set.meets_objective ? Format("{} carries {} requests/s", title, rate)
+      : best.meets_objective
+          ? Format("only the ideal bound of {}, {} requests/s, meets the objective", title, rate)
+          : Format("{} misses: {}", title, Shortfalls(best));
   return set;
 }
 
 bool Meets(const Scenario& scenario) {
   const auto candidates = CompareCandidates(scenario);
-  return candidates && candidates->front().meets_objective;
+  return candidates && Meets(candidates->front());
 }
 
 // The fewest workers of the group that still do, the other groups staying.
@@ -280,6 +323,7 @@ std::vector<std::string> ExplainChoice(const Scenario& scenario,
   const Candidate& chosen = candidates.front();
   std::vector<std::string> why = {Deciding(scenario, chosen)};
   ExplainBacklog(scenario, chosen, why);
+  ExplainReuse(scenario, candidates, why);
   if (!chosen.meets_objective) {
     why.push_back(
         Format("Nothing meets the objective; this comes nearest: {}.", Shortfalls(chosen)));

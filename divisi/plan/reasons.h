@@ -20,8 +20,8 @@ std::vector<std::string> ExplainChoice(const Scenario& scenario,
 std::vector<Flip> FindFlips(const Scenario& scenario, const Candidate& chosen);
 
 // Takes cards away, dearest first, as long as some scheme still meets the objective; then one
-// worker less of each group, with the reason that it fails. Empty where the whole set does not meet
-// it.
+// worker less of each group, with the reason that it fails. An ideal bound does not count as
+// meeting it. Empty where the whole set does not meet it.
 std::vector<SmallerSet> TrySmallerSets(const Scenario& scenario);
 
 }  // namespace divisi

@@ -113,7 +113,9 @@ bool IsBetter(const Candidate& a, const Candidate& b) {
   const double difference = a.throughput.value - b.throughput.value;
   const bool equal = std::abs(difference) <= kEqual * std::max(a.throughput, b.throughput).value;
   if (!equal) return difference > 0;
-  if (a.ttft != b.ttft) return a.ttft < b.ttft;
+  const Seconds first_a = a.ttft + a.reuse;
+  const Seconds first_b = b.ttft + b.reuse;
+  if (first_a != first_b) return first_a < first_b;
   return a.transfer < b.transfer;
 }
 

@@ -6,8 +6,8 @@
 namespace divisi {
 
 // Whether a is the better answer: one that meets the objective; then one that is not an ideal
-// bound; then more throughput (a thousandth apart counts as equal), an earlier first token, less
-// traffic.
+// bound; then more throughput (a thousandth apart counts as equal), an earlier first token (with
+// those of later requests that use the state), less traffic.
 bool IsBetter(const Candidate& a, const Candidate& b);
 
 // The split of the greatest throughput (BestSplit). Where it misses a limit of TTFT or TPOT, all

@@ -1,0 +1,82 @@
+#include "divisi/plan/reasons.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "divisi/core/format.h"
+#include "divisi/plan/example_scenario.h"
+#include "divisi/plan/objective.h"
+
+namespace divisi {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+// Section 9.7.3: 856 ms of prefill against 48.3 ms of reading; 760 ms saved by one reuse.
+TEST(ReasonsTest, APoolWhoseStatesAreReusedWins) {
+  Scenario scenario = ExampleEightCards();
+  scenario.pool = StatePool{.link = scenario.link, .reuses = 1};
+  const Plan plan = MakePlan(scenario).value();
+  EXPECT_EQ(plan.chosen().scheme, Scheme::kPdPool);
+  EXPECT_NEAR(plan.chosen().reuse.value, 0.04831838208, 1e-12);
+  EXPECT_NEAR(plan.candidates[1].reuse.value, 0.856358380990359, 1e-12);
+  EXPECT_THAT(plan.why, Contains(HasSubstr("in 48.3 ms instead of computing it again in 856 ms: "
+                                           "with 1 a request the pool saves 760 ms")));
+  scenario.pool->reuses = 0;
+  EXPECT_EQ(MakePlan(scenario).value().chosen().scheme, Scheme::kPdDirect);
+}
+
+TEST(ReasonsTest, SaysHowMuchTheRateLacks) {
+  Scenario scenario = ExampleEightCards();
+  for (CardGroup& group : scenario.groups) {
+    group.efficiency = {0.4, 0.4, 0.4, {{{1, 0.4}}}};
+  }
+  const Plan plan = MakePlan(scenario).value();
+  EXPECT_THAT(plan.why, Contains(HasSubstr("takes 4.2 requests/s: it lacks 13 %")));
+}
+
+// Long outputs take more of decode than a mean request, so that a burst of them counts for more.
+TEST(ReasonsTest, TheRateToClearIsThatOfTheFullestStage) {
+  Scenario scenario = ExampleEightCards();
+  RequestClass brief = scenario.workload.classes[0];
+  brief.arrivals = ArrivalSchedule::Constant(PerSecond(1));
+  RequestClass lengthy = brief;
+  lengthy.output = Tokens(4097);
+  lengthy.arrivals =
+      ArrivalSchedule{{{Seconds(0), PerSecond(2)}, {Seconds(10), PerSecond(0)}}, Seconds(60)};
+  lengthy.weight = 1.0 / 3;  // Its rate over the period.
+  scenario.workload.classes = {brief, lengthy};
+  scenario.workload.arrivals = ArrivalsAt(scenario, {1, 1});
+  scenario.objective.clear_by = Seconds(30);
+  const Plan plan = MakePlan(scenario).value();
+  const StageLoad& decode = plan.chosen().stages.back();
+  const double needed = (30 * decode.class_work[0] + 20 * decode.class_work[1]) / 20;
+  EXPECT_GT(needed, 3);  // Of requests as such: 50 / 20.
+  EXPECT_THAT(plan.why, Contains(HasSubstr(Format("takes {:.3g} requests/s", needed))));
+}
+
+TEST(ReasonsTest, AnIdealBoundGivesNoCardsAway) {
+  Scenario scenario = ExampleEightCards();
+  scenario.workload.classes[0].cached_prefill = Tokens(6144);
+  // Four H20 hold this load only if all prefill hides behind decode.
+  for (const SmallerSet& set : MakePlan(scenario).value().smaller) {
+    EXPECT_FALSE(set.meets_objective && set.reason.find("chunked") != std::string::npos);
+  }
+  scenario.groups[0].count = 0;
+  EXPECT_TRUE(MakePlan(scenario).value().smaller.empty());
+}
+
+TEST(ReasonsTest, NamesCardsThatHoldNothingAsIdle) {
+  Scenario scenario = ExampleEightCards();
+  scenario.groups[0].card.memory = Bytes(30'000'000'000);  // Weights and prompts, not 32 states.
+  const Plan plan = MakePlan(scenario).value();
+  for (const Candidate& candidate : plan.candidates) {
+    const std::string cards = DescribeCards(scenario, candidate);
+    const bool pools = candidate.prefill_rate.has_value();
+    EXPECT_EQ(cards, pools ? "4 A100 prefill, 4 H20 decode" : "4 H20 do both, 4 A100 idle");
+  }
+}
+
+}  // namespace
+}  // namespace divisi
