@@ -72,6 +72,7 @@ TEST(Chapter9Examples, EightCards) {
   EXPECT_NEAR(p.Rate(Scheme::kReplicas), 3.02, 0.005);
   EXPECT_NEAR(p.Rate(Scheme::kReplicasChunked), 4.17, 0.005);
   EXPECT_NEAR(p.Of(Scheme::kPdPool).link_rate->value, 10.3, 0.05);
+  EXPECT_EQ(p.Of(Scheme::kPdPool).pool_states, 56);
   EXPECT_NEAR(chosen.backlog.cleared->value, 43.2, 0.05);
   EXPECT_NEAR(chosen.cost_per_1000, 0.63, 0.005);
   EXPECT_NEAR(chosen.cost_per_1000_at_saturation, 0.49, 0.005);
@@ -120,6 +121,7 @@ TEST(Chapter9Examples, CompactState) {
   EXPECT_NEAR(chosen.throughput.value, 4.55, 0.005);
   EXPECT_NEAR(chosen.link_rate->value, 43.4, 0.05);
   EXPECT_NEAR(p.Of(Scheme::kPdPool).link_rate->value, 21.7, 0.05);
+  EXPECT_EQ(p.Of(Scheme::kPdPool).pool_states, 119);
   EXPECT_NEAR(chosen.link_at_arrival.value / 1e9, 2.0, 0.05);
   EXPECT_NEAR(chosen.link_at_saturation.value / 1e9, 2.6, 0.05);
 }

@@ -171,6 +171,7 @@ Json CandidateJson(const Scenario& scenario, const Candidate& c) {
   out.Set("fit_problem", c.fit_problem);
   out.Set("prefill_memory", MemoryJson(scenario, c.prefill_memory));
   out.Set("decode_memory", MemoryJson(scenario, c.decode_memory));
+  out.Set("pool_states", c.pool_states ? Json(*c.pool_states) : Json(nullptr));
   out.Set("transfer_bytes", c.transfer.value);
   out.Set("link_gbytes_per_s", Gigabytes(c.link_at_arrival));
   out.Set("link_gbytes_per_s_at_saturation", Gigabytes(c.link_at_saturation));

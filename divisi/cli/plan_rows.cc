@@ -92,6 +92,13 @@ std::vector<PlanRow> PlanRows(const Scenario& scenario) {
     rows.push_back({"reuse", [](const Candidate& c) { return Time(c.reuse); },
                     "to the first tokens of the later requests that use its state, all together"});
   }
+  if (scenario.pool && scenario.pool->capacity.value > 0) {
+    rows.push_back({"pool holds",
+                    [](const Candidate& c) {
+                      return c.pool_states ? Format("{} states", *c.pool_states) : "-";
+                    },
+                    "states of the longest prompts that it has room for"});
+  }
   for (PlanRow& row : LoadRows(scenario)) rows.push_back(std::move(row));
   return rows;
 }

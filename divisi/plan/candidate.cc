@@ -112,6 +112,7 @@ class Evaluation {
     PoolsRates(prefill, decode);
     PoolsTimes(prefill, decode);
     PoolsMemory(split, rest);
+    if (candidate_.scheme == Scheme::kPdPool && scenario_.pool) FillPool(*scenario_.pool);
     return Finish();
   }
 
@@ -260,6 +261,21 @@ class Evaluation {
       NoteFit(i, prefill[i], worker.as_prefill, "prefill");
       NoteFit(i, decode[i], worker.as_decode, "decode");
     }
+  }
+
+  // A pool without a capacity is not a limit.
+  void FillPool(const StatePool& pool) {
+    Bytes most;
+    for (const RequestClass& request : scenario_.workload.classes) {
+      most = std::max(most, TransferOf(scenario_, request));
+    }
+    if (pool.capacity.value == 0 || most.value == 0) return;
+    candidate_.pool_states = pool.capacity.value / most.value;
+    if (*candidate_.pool_states > 0) return;
+    candidate_.throughput = PerSecond(0);
+    candidate_.fit_problem += Format("{}a state of {} is beyond the pool's {}",
+                                     candidate_.fit_problem.empty() ? "" : "; ", HumanBytes(most),
+                                     HumanBytes(pool.capacity));
   }
 
   void NoteFit(size_t group, int workers, const MemoryNeed& need, const char* role) {

@@ -69,6 +69,8 @@ struct Candidate {
   bool fits = true;
   std::string fit_problem;  // Cards that cannot take their part, and what they lack.
 
+  // States of the largest class that the pool holds at once. Absent: the scheme has no pool.
+  std::optional<int64_t> pool_states;
   Bytes transfer;  // Per request over the link, mean over classes.
   BytesPerSecond link_at_arrival;
   BytesPerSecond link_at_saturation;  // At `throughput`.

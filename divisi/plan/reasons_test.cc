@@ -27,6 +27,18 @@ TEST(ReasonsTest, APoolWhoseStatesAreReusedWins) {
   EXPECT_EQ(MakePlan(scenario).value().chosen().scheme, Scheme::kPdDirect);
 }
 
+// Section 9.7.2: 64 GiB hold 56 states of 1.125 GiB.
+TEST(ReasonsTest, APoolHoldsWholeStatesOrDoesNotFit) {
+  Scenario scenario = ExampleEightCards();
+  scenario.schemes = {Scheme::kPdPool};
+  scenario.pool = StatePool{.capacity = Bytes(int64_t{64} << 30), .link = scenario.link};
+  EXPECT_EQ(MakePlan(scenario).value().chosen().pool_states, 56);
+  scenario.pool->capacity = Bytes(int64_t{1} << 30);
+  const Plan plan = MakePlan(scenario).value();
+  EXPECT_FALSE(plan.chosen().fits);
+  EXPECT_EQ(plan.chosen().fit_problem, "a state of 1.125 GiB is beyond the pool's 1 GiB");
+}
+
 TEST(ReasonsTest, SaysHowMuchTheRateLacks) {
   Scenario scenario = ExampleEightCards();
   for (CardGroup& group : scenario.groups) {

@@ -89,7 +89,7 @@ struct StateOverride {
 };
 
 struct StatePool {
-  Bytes capacity;
+  Bytes capacity;     // 0: not a limit.
   LinkSpec link;      // Both into the pool and out of it.
   double reuses = 0;  // Further reads of each state, by later requests.
 };
