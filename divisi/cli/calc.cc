@@ -133,13 +133,15 @@ std::string TableText(const CalcTable& table) {
       line.push_back(Human(table.rows[row][i], table.columns[i].unit));
     }
   }
+  std::vector<size_t> widths(cells[0].size());
+  for (const auto& line : cells) {
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  }
   std::string text = "\n" + table.title + "\n";
   for (const auto& line : cells) {
     for (size_t column = 0; column < line.size(); ++column) {
-      size_t width = 0;
-      for (const auto& other : cells) width = std::max(width, other[column].size());
-      text += column == 0 ? Format("  {:<{}}", line[column], width)
-                          : Format("  {:>{}}", line[column], width);
+      text += column == 0 ? Format("  {:<{}}", line[column], widths[column])
+                          : Format("  {:>{}}", line[column], widths[column]);
     }
     text += "\n";
   }

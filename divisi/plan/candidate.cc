@@ -153,8 +153,7 @@ class Evaluation {
   void ReplicaTimes(const Pool& pool, bool chunked) {
     const auto first = [&](size_t g, size_t c) {
       const ClassCost& cost = Cost(g, c);
-      const bool rides = chunked && cost.chunks > 0;
-      return (rides ? cost.Step() * cost.chunks : cost.prefill_busy).value;
+      return (chunked ? cost.FirstTokenByChunks() : cost.prefill_busy).value;
     };
     candidate_.ttft_prefill = Seconds(MeanOver(scenario_, pool, first).mean);
     const auto work = [&](size_t g, size_t c) {

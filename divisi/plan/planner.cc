@@ -33,6 +33,8 @@ std::vector<Candidate> Compare(const Evaluator& evaluator) {
   return candidates;
 }
 
+}  // namespace
+
 std::vector<SplitRates> GridOf(const Evaluator& evaluator) {
   std::vector<SplitRates> grid;
   if (!evaluator.decodes()) return grid;
@@ -44,8 +46,6 @@ std::vector<SplitRates> GridOf(const Evaluator& evaluator) {
   }
   return grid;
 }
-
-}  // namespace
 
 std::string DescribeCards(const Scenario& scenario, const Candidate& candidate) {
   std::string prefill, decode, idle;

@@ -53,6 +53,9 @@ Result<Plan> MakePlan(const Scenario& scenario);
 
 // Its parts. The candidates alone, best first: for sweeps.
 Result<std::vector<Candidate>> CompareCandidates(const Scenario& scenario);
+// Every split of pd-direct, the earlier groups' cards varying slowest; empty where nothing is
+// decoded or there are more than kMostGrid.
+std::vector<SplitRates> GridOf(const Evaluator& evaluator);
 
 // "4 A100-80GB-SXM prefill, 4 H20 decode": cards by role; "idle" are those whose memory does not
 // hold theirs.

@@ -125,6 +125,11 @@ Bytes Most(const Scenario& scenario, Tokens (*length)(const RequestClass&), Byte
 
 }  // namespace
 
+Seconds SpareOfCall(Seconds decode_busy, Tokens calls, const DecodePool& pool) {
+  const Seconds held(pool.workers / pool.arrivals.value);
+  return std::max(Seconds(0), held - decode_busy) / static_cast<double>(calls.value);
+}
+
 Bytes TransferOf(const Scenario& scenario, const RequestClass& request) {
   if (request.DecodeCalls().value == 0) return Bytes(0);
   const ModelCost model(scenario.model, scenario.storage);

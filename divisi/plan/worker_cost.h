@@ -25,6 +25,8 @@ struct ClassCost {
   int64_t chunks = 0;
 
   Seconds Step() const { return step.Total() + added_step; }
+  // Until the prompt's last chunk is through; prefill on its own where nothing rides.
+  Seconds FirstTokenByChunks() const { return chunks > 0 ? Step() * chunks : prefill_busy; }
 };
 
 // Memory of one card of the worker.
@@ -52,6 +54,16 @@ struct WorkerCost {
 
 // Requires: CheckScenario(scenario) is good; group is one of its groups.
 WorkerCost CostOfWorker(const Scenario& scenario, const CardGroup& group);
+
+// Like workers that decode for `arrivals`.
+struct DecodePool {
+  int workers = 1;
+  PerSecond arrivals;
+};
+// What every call of a request could take longer before the pool no longer holds its arrivals:
+//   (n / lambda - d_D) / calls,   0 where it does not hold them now.
+// Requires: arrivals and calls above 0. Source: section 9.2.3, the 258 us of a fifth card.
+Seconds SpareOfCall(Seconds decode_busy, Tokens calls, const DecodePool& pool);
 
 // Bytes of one request's state that go from prefill to decode; 0 where nothing is decoded.
 Bytes TransferOf(const Scenario& scenario, const RequestClass& request);
