@@ -28,6 +28,7 @@ struct Options {
   std::vector<std::string> catalogs;
   std::string format = "text";
   std::string colour = "auto";
+  bool splits = false;
   std::string load;
   std::string load_duration = "60 s";
   uint64_t seed = 1;
@@ -119,6 +120,7 @@ class Command {
     const Scenario scenario = OrFail(Read(tree_));
     const Plan plan = OrFail(MakePlan(scenario));
     Print(json ? PlanJson(scenario, plan).Dump(2) + "\n" : PlanText(scenario, plan, InColour()));
+    if (options_.splits && !json) Print(SplitsText(scenario, plan));
     if (!options_.load.empty()) WriteLoad(scenario);
   }
 
@@ -154,6 +156,8 @@ void AddOutputOptions(CLI::App& command, Options& options) {
   command.add_option("--colour,--color", options.colour, "Colours: auto is on a terminal")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "always", "never"}));
+  command.add_flag("--splits", options.splits,
+                   "Print every split of the cards between prefill and decode, too");
   command.add_option("--emit-load", options.load,
                      "Write the assumed load as a Mooncake-style trace, for divisi bench serve");
   command.add_option("--load-duration", options.load_duration, "How long that load is")

@@ -134,4 +134,19 @@ std::string PlanText(const Scenario& scenario, const Plan& plan, bool colour) {
   return Page(scenario, plan, colour).Text();
 }
 
+std::string SplitsText(const Scenario& scenario, const Plan& plan) {
+  if (plan.grid.empty()) return "\nThere are no splits, or too many to list.\n";
+  std::string text = "\nSplits of pd-direct: cards that prefill, the rest decode; requests/s\n";
+  for (const CardGroup& group : scenario.groups) text += Format("{:>17}", group.name);
+  text += Format("{:>12}{:>12}{:>12}\n", "prefill", "decode", "together");
+  for (const SplitRates& split : plan.grid) {
+    for (size_t i = 0; i < scenario.groups.size(); ++i) {
+      text += Format("{:>17}", split.prefill_workers[i] * scenario.groups[i].CardsPerWorker());
+    }
+    text += Format("{:>12.4g}{:>12.4g}{:>12.4g}\n", split.prefill.value, split.decode.value,
+                   split.throughput.value);
+  }
+  return text;
+}
+
 }  // namespace divisi

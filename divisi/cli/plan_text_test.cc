@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "divisi/plan/example_scenario.h"
 
 namespace divisi {
@@ -27,6 +29,14 @@ TEST(PlanTextTest, ShowsNoQueueWhereNobodyWaits) {
   scenario.workload.arrivals = ArrivalSchedule::Constant(PerSecond(1));
   const std::string text = PlanText(scenario, MakePlan(scenario).value(), false);
   EXPECT_THAT(text, Not(HasSubstr("Requests waiting")));
+}
+
+// Figure 9-10.
+TEST(PlanTextTest, ListsTheSplits) {
+  const Scenario scenario = ExampleEightCards();
+  const std::string text = SplitsText(scenario, MakePlan(scenario).value());
+  EXPECT_THAT(text, ContainsRegex("\n +4 +0 +4.671 +4.555 +4.555\n"));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1 + 2 + 25);
 }
 
 }  // namespace
