@@ -87,6 +87,7 @@ class Engine::State {
   // The engine's thread's own.
   Scheduler scheduler_;
   std::unordered_map<RequestId, Active> active_;
+  bool stalled_ = false;            // What waits needs pages that only mail can free.
   std::vector<RequestId> touched_;  // In order of the step's events.
   int64_t left_queue_ = 0;          // To be taken from queued_ at the next ShowStats.
   EngineStats counters_;
@@ -148,13 +149,14 @@ void Engine::State::Loop() {
 
 // Sleeps while there is nothing to do.
 Engine::State::Mail Engine::State::WaitForMail() {
-  const bool idle = !scheduler_.HasWork();
+  const bool idle = !scheduler_.HasWork() || stalled_;
   std::unique_lock lock(mutex_);
   while (idle && !stopping_ && mail_.submissions.empty() && mail_.cancels.empty()) {
     wake_.wait(lock);
   }
   Mail mail = std::exchange(mail_, {});
   mail.stopping = stopping_;
+  stalled_ = false;
   return mail;
 }
 
@@ -192,6 +194,8 @@ void Engine::State::CancelAll() {
 void Engine::State::Step() {
   const Seconds began = clock_.Now();
   const StepPlan& plan = scheduler_.Plan();
+  stalled_ = plan.slices.empty();
+  if (stalled_) return;
   CountStep(plan);
   ShowStats();
   std::vector<SliceResult> results = executor_.Execute(plan);

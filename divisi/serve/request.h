@@ -19,6 +19,9 @@ struct Request {
   std::vector<TokenId>
       stop_token_ids;  // The model's end tokens and the request's own; these end it.
   int prompt_logprobs = -1;            // As SamplingParams::top_logprobs, for the prompt's tokens.
+  // Prefill for another worker: the prompt is computed and the first token drawn, and unless that
+  // ends the request, its pages are held until it is cancelled. It is never preempted.
+  bool hold_after_prompt = false;
 };
 
 // kStop: an end token or (found by the text side) a stop string. kLength: max_tokens or the

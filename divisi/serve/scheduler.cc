@@ -32,24 +32,75 @@ Result<void> CheckRequest(const SchedulerOptions& options, const Request& reques
 
 // ---- Requests in and out
 
-Result<void> Scheduler::State::Add(Request request) {
+Result<std::unique_ptr<ScheduledRequest>> Scheduler::State::MakeEntry(Request request) {
   RETURN_IF_ERROR(CheckRequest(options_, request));
   if (entries_.contains(request.id)) {
     return Error{Code::kInvalidArgument, Format("request id {} is in use", request.id)};
   }
+  auto entry = std::make_unique<ScheduledRequest>();
+  entry->sequence.tokens = request.prompt;
+  entry->sequence.request = std::move(request);
+  return entry;
+}
+
+Result<void> Scheduler::State::Add(Request request) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ScheduledRequest> entry, MakeEntry(std::move(request)));
   if (unstarted_ >= options_.max_waiting) {
     return Error{Code::kResourceExhausted,
                  Format("{} requests are waiting, which is the limit; retry later", unstarted_)};
   }
-  auto entry = std::make_unique<ScheduledRequest>();
   entry->arrival = arrivals_++;
-  entry->sequence.tokens = request.prompt;
-  entry->sequence.request = std::move(request);
   waiting_.emplace(entry->arrival, entry.get());
   ++unstarted_;
   const RequestId id = entry->id();
   entries_.emplace(id, std::move(entry));
   return {};
+}
+
+Result<Reservation> Scheduler::State::Reserve(Request request) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ScheduledRequest> entry, MakeEntry(std::move(request)));
+  const Error full{Code::kResourceExhausted, "no room for another request now; retry later"};
+  if (static_cast<int64_t>(running_.size()) + reserved_ >= max_running_) return full;
+  const std::vector<BlockId> shared = FindShared(*entry);
+  if (!PagesFit(*entry, shared)) return full;
+  entry->arrival = arrivals_++;
+  for (const BlockId block : shared) pool_.Reference(block);
+  entry->pages = shared;
+  entry->published = entry->promised = static_cast<int64_t>(shared.size());
+  CHECK(TryGrow(*entry, entry->size()), "request {}: pages went away", entry->id());
+  entry->started = entry->reserved = true;
+  ++reserved_;
+  Reservation reservation{.pages = entry->pages, .present = entry->published};
+  const RequestId id = entry->id();
+  entries_.emplace(id, std::move(entry));
+  return reservation;
+}
+
+std::vector<SchedulerEvent> Scheduler::State::Adopt(RequestId id, SampledToken first) {
+  std::vector<SchedulerEvent> events;
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || !found->second->reserved) return events;
+  ScheduledRequest& entry = *found->second;
+  entry.reserved = false;
+  --reserved_;
+  events.push_back({.kind = SchedulerEvent::Kind::kScheduled,
+                    .request = id,
+                    .cached_tokens = entry.published * kBlockTokens});
+  entry.sequence.computed = entry.size();
+  PublishFullPages(entry);
+  InsertRunning(entry);
+  TakeToken(entry, std::move(first), events);
+  if (!entry.ended) return events;
+  EraseRunning(entry);
+  ReleasePages(entry);
+  entries_.erase(found);
+  return events;
+}
+
+std::span<const BlockId> Scheduler::State::PagesOf(RequestId id) const {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return {};
+  return found->second->pages;
 }
 
 bool Scheduler::State::Cancel(RequestId id) {
@@ -64,6 +115,9 @@ bool Scheduler::State::Cancel(RequestId id) {
     cancelled_.push_back(std::move(entry));
   } else if (entry->running) {
     EraseRunning(*entry);
+    ReleasePages(*entry);
+  } else if (entry->held || entry->reserved) {
+    --(entry->held ? held_ : reserved_);
     ReleasePages(*entry);
   } else {
     waiting_.erase(entry->arrival);
@@ -99,7 +153,8 @@ std::vector<SchedulerEvent> Scheduler::State::Commit(std::vector<SliceResult> re
     TakeResult(entry, slice, std::move(results[i]), events);
     if (entry.ended) ReleasePages(entry);
   }
-  std::erase_if(running_, [](const ScheduledRequest* entry) { return entry->ended; });
+  std::erase_if(running_,
+                [](const ScheduledRequest* entry) { return entry->ended || entry->held; });
   for (const ScheduledRequest* entry : planned_) {
     if (!entry->ended) continue;
     // A cancelled one has left already, and its id may have been taken again.
@@ -125,8 +180,19 @@ void Scheduler::State::TakeResult(ScheduledRequest& entry, const StepSlice& slic
     return;
   }
   TakeScores(entry, slice.start, std::move(result.prompt_scores), events);
+  const Request& request = entry.sequence.request;
+  if (request.hold_after_prompt) {
+    events.push_back({.kind = SchedulerEvent::Kind::kComputed,
+                      .request = request.id,
+                      .computed_tokens = entry.sequence.computed});
+  }
   CHECK(result.sampled.has_value() == slice.sample, "request {}", entry.id());
   if (slice.sample) TakeToken(entry, *std::move(result.sampled), events);
+  if (!slice.sample || entry.ended || !request.hold_after_prompt) return;
+  entry.held = true;
+  entry.running = false;
+  ++held_;
+  events.push_back({.kind = SchedulerEvent::Kind::kHeld, .request = request.id});
 }
 
 // Scores that were given out before a preemption come again with the recomputed tokens: dropped.
@@ -171,6 +237,8 @@ void Scheduler::State::TakeToken(ScheduledRequest& entry, SampledToken token,
 
 SchedulerStats Scheduler::State::stats() const {
   return {.running = static_cast<int64_t>(running_.size()),
+          .held = held_,
+          .reserved = reserved_,
           .waiting = static_cast<int64_t>(waiting_.size()),
           .blocks_total = pool_.total(),
           .blocks_used = pool_.referenced(),
@@ -189,6 +257,16 @@ void Scheduler::State::Verify() const {
     CHECK(static_cast<int64_t>(entry->pages.size()) >= PagesFor(entry->sequence.computed));
     for (const BlockId block : entry->pages) ++holders[block];
   }
+  int64_t held = 0, reserved = 0;
+  for (const auto& [id, entry] : entries_) {
+    held += entry->held;
+    reserved += entry->reserved;
+    if (!entry->held && !entry->reserved) continue;
+    CHECK(!entry->running && !entry->planned && !(entry->held && entry->reserved));
+    for (const BlockId block : entry->pages) ++holders[block];
+  }
+  CHECK(held == held_ && reserved == reserved_, "{} and {}, not {} and {}", held, reserved, held_,
+        reserved_);
   CHECK(std::ranges::is_sorted(running_, {}, &ScheduledRequest::arrival));
   CHECK(static_cast<int64_t>(holders.size()) == pool_.referenced(), "{} pages held, {} referenced",
         holders.size(), pool_.referenced());
@@ -209,7 +287,8 @@ void Scheduler::State::Verify() const {
   for (const auto& [key, entry] : promises_) {
     CHECK(std::ranges::find(running_, entry) != running_.end(), "a promise of nobody");
   }
-  CHECK(entries_.size() + cancelled_.size() == running_.size() + waiting_.size());
+  CHECK(entries_.size() + cancelled_.size() ==
+        running_.size() + waiting_.size() + static_cast<size_t>(held_ + reserved_));
 }
 
 // ---- The public face
@@ -218,6 +297,13 @@ Scheduler::Scheduler(SchedulerOptions options)
     : state_(std::make_unique<State>(std::move(options))) {}
 Scheduler::~Scheduler() = default;
 Result<void> Scheduler::Add(Request request) { return state_->Add(std::move(request)); }
+Result<Reservation> Scheduler::Reserve(Request request) {
+  return state_->Reserve(std::move(request));
+}
+std::vector<SchedulerEvent> Scheduler::Adopt(RequestId id, SampledToken first) {
+  return state_->Adopt(id, std::move(first));
+}
+std::span<const BlockId> Scheduler::PagesOf(RequestId id) const { return state_->PagesOf(id); }
 bool Scheduler::Cancel(RequestId id) { return state_->Cancel(id); }
 const StepPlan& Scheduler::Plan() { return state_->Plan(); }
 std::vector<SchedulerEvent> Scheduler::Commit(std::vector<SliceResult> results) {

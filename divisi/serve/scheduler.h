@@ -23,6 +23,9 @@
 // over ends with the other's prefill or after a fixed number of steps. So the oldest request ends
 // in bounded time, then the next is the oldest.
 //
+// Held and reserved requests have pages that only another worker's answer frees, within its lease:
+// decodes that find none then wait rather than preempt them.
+//
 // A page is published for sharing when the step that filled it is committed, and found from then
 // on: complete before visible. Sharing stops short of a request's last token, which must be
 // computed to draw the next, and of prompt tokens that still have to be scored. Source: continuous
@@ -33,6 +36,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "divisi/core/result.h"
@@ -61,19 +65,28 @@ Result<void> CheckRequest(const SchedulerOptions& options, const Request& reques
 
 // What happened to a request in a committed step.
 struct SchedulerEvent {
-  enum class Kind { kScheduled, kPreempted, kPromptScores, kToken, kFinished };
+  enum class Kind { kScheduled, kPreempted, kPromptScores, kComputed, kToken, kHeld, kFinished };
   Kind kind = Kind::kToken;
   RequestId request = 0;
   int64_t cached_tokens = 0;                  // kScheduled: prompt tokens found in shared pages.
+  int64_t computed_tokens = 0;                // kComputed: of the prompt, in pages by now.
   SampledToken token;                         // kToken
   std::vector<SampledToken> prompt_scores;    // kPromptScores
   FinishReason reason = FinishReason::kStop;  // kFinished
   std::optional<Error> error;                 // kFinished by kError: why.
 };
 
+// Pages for a prompt that another worker computes.
+struct Reservation {
+  std::vector<BlockId> pages;  // Of the whole prompt, in order.
+  int64_t present = 0;         // The first this many hold their content already.
+};
+
 struct SchedulerStats {
   int64_t running = 0;
-  int64_t waiting = 0;  // Preempted requests among them.
+  int64_t held = 0;      // Prompts computed for another worker that has not taken them yet.
+  int64_t reserved = 0;  // Requests whose prompts another worker computes.
+  int64_t waiting = 0;   // Preempted requests among them.
   int64_t blocks_total = 0;
   int64_t blocks_used = 0;            // Held by sequences.
   int64_t blocks_cached = 0;          // Held by none, content kept for sharing.
@@ -92,12 +105,26 @@ class Scheduler {
   // id is in use.
   Result<void> Add(Request request);
 
+  // Decode for another worker's prefill: pages for the request's prompt, before anybody computes
+  // it. The request then waits for Adopt, or for Cancel, before which nothing may be written to its
+  // pages any more. Errors: as CheckRequest; kResourceExhausted when pages or a place among the
+  // running are lacking now; kInvalidArgument when its id is in use.
+  Result<Reservation> Reserve(Request request);
+  // The pages of a reserved request hold its prompt's K and V, and this is its first token. It runs
+  // from now on. The events are kScheduled, kToken and perhaps kFinished. None for an unknown id,
+  // or one that is not reserved.
+  std::vector<SchedulerEvent> Adopt(RequestId id, SampledToken first);
+  // Pages of a request that runs, is held or reserved, in order; empty for others. Valid until the
+  // next call that is not const.
+  std::span<const BlockId> PagesOf(RequestId id) const;
+
   // Ends a request wherever it is: no event of it follows. Its pages are free when this returns,
   // unless a step that uses them is in flight: then at its Commit. False when there is no such
   // request (already ended).
   bool Cancel(RequestId id);
 
-  // The next step; empty when nothing can run, and then HasWork() is false.
+  // The next step. Empty when nothing can run: HasWork() is false, or what waits needs pages that
+  // held and reserved requests have.
   // Requires: the last plan was committed, if it was not empty.
   const StepPlan& Plan();
 

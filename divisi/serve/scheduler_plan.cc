@@ -29,8 +29,8 @@ const StepPlan& Scheduler::State::Plan() {
   PlanPrefill();
   Admit();
   WidenPrefill();
-  CHECK(!planned_.empty() || !HasWork(), "{} running and {} waiting requests, and no plan",
-        running_.size(), waiting_.size());
+  CHECK(!planned_.empty() || !HasWork() || Pinned(),
+        "{} running and {} waiting requests, and no plan", running_.size(), waiting_.size());
   return plan_;
 }
 
@@ -38,12 +38,25 @@ void Scheduler::State::PlanDecodes() {
   for (size_t i = 0; i < running_.size(); ++i) {
     ScheduledRequest& entry = *running_[i];
     if (entry.remaining() != 1) continue;
-    while (entry.running && !TryGrow(entry, entry.size())) {
-      CHECK(running_.size() > 1, "request {} does not fit alone", entry.id());
-      Preempt(*running_.back());
-    }
-    if (entry.running) AddSlice(entry, 1);
+    if (MakeRoom(entry)) AddSlice(entry, 1);
   }
+}
+
+// A page for the entry's next token, by preempting the youngest that can be; false when the entry
+// does not run on: preempted itself, or waiting for pages that other workers will free.
+bool Scheduler::State::MakeRoom(ScheduledRequest& entry) {
+  while (!TryGrow(entry, entry.size())) {
+    const auto youngest = std::find_if(
+        running_.rbegin(), running_.rend(),
+        [](const ScheduledRequest* other) { return !other->sequence.request.hold_after_prompt; });
+    const bool others = running_.size() > 1;
+    CHECK(others || Pinned(), "request {} does not fit alone", entry.id());
+    if (youngest == running_.rend() || (*youngest)->planned) return false;
+    if (*youngest == &entry && !others) return false;
+    Preempt(**youngest);
+    if (!entry.running) return false;
+  }
+  return true;
 }
 
 void Scheduler::State::PlanPrefill() {
@@ -239,7 +252,7 @@ bool Scheduler::State::PagesFit(const ScheduledRequest& entry,
   const int64_t revived =
       std::ranges::count_if(shared, [this](BlockId block) { return pool_.references(block) == 0; });
   const int64_t fresh = PagesFor(entry.size()) - static_cast<int64_t>(shared.size());
-  const int64_t reserve = static_cast<int64_t>(running_.size()) + pages_owed_;
+  const int64_t reserve = static_cast<int64_t>(running_.size()) + reserved_ + pages_owed_;
   return fresh + revived + reserve <= pool_.available();
 }
 

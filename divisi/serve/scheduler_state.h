@@ -27,9 +27,11 @@ struct ScheduledRequest {
   int holds = 0;               // Steps it was passed over to share what another computes,
   size_t awaited = 0;          // last for this page.
   bool running = false;
-  bool started = false;         // Has run before.
-  bool planned = false;         // In the plan in flight.
-  bool ended = false;           // To be removed at the end of Commit.
+  bool started = false;   // Has run before.
+  bool planned = false;   // In the plan in flight.
+  bool ended = false;     // To be removed at the end of Commit.
+  bool held = false;      // Its prompt is computed for another worker, which has not taken it.
+  bool reserved = false;  // Its prompt is computed by another worker.
   bool passed_as_long = false;  // Too long for a step while another prefill is under way.
 
   int64_t size() const { return static_cast<int64_t>(sequence.tokens.size()); }
@@ -55,6 +57,9 @@ class Scheduler::State {
   }
 
   Result<void> Add(Request request);
+  Result<Reservation> Reserve(Request request);
+  std::vector<SchedulerEvent> Adopt(RequestId id, SampledToken first);
+  std::span<const BlockId> PagesOf(RequestId id) const;
   bool Cancel(RequestId id);
   const StepPlan& Plan();
   std::vector<SchedulerEvent> Commit(std::vector<SliceResult> results);
@@ -76,6 +81,7 @@ class Scheduler::State {
   bool KeepsHolding(ScheduledRequest& entry, size_t page) const;
   void Start(ScheduledRequest& entry, const std::vector<BlockId>& shared);
   void Preempt(ScheduledRequest& entry);
+  bool MakeRoom(ScheduledRequest& entry);
   // Pages
   bool TryGrow(ScheduledRequest& entry, int64_t tokens);
   void ReleasePages(ScheduledRequest& entry);
@@ -90,6 +96,9 @@ class Scheduler::State {
                   std::vector<SchedulerEvent>& events);
   void TakeToken(ScheduledRequest& entry, SampledToken token, std::vector<SchedulerEvent>& events);
 
+  Result<std::unique_ptr<ScheduledRequest>> MakeEntry(Request request);
+  // Whether pages are with requests that wait for another worker.
+  bool Pinned() const { return held_ > 0 || reserved_ > 0; }
   int64_t BudgetLeft() const { return options_.max_batched_tokens - plan_.tokens; }
   void InsertRunning(ScheduledRequest& entry);
   void EraseRunning(ScheduledRequest& entry);
@@ -104,6 +113,8 @@ class Scheduler::State {
   std::map<uint64_t, ScheduledRequest*> waiting_;  // By arrival.
   std::vector<ScheduledRequest*> running_;         // By arrival.
   int64_t unstarted_ = 0;                          // Waiting requests that never ran.
+  int64_t held_ = 0;                               // Neither waiting nor running, with pages.
+  int64_t reserved_ = 0;                           // The same.
   uint64_t arrivals_ = 0;
   // Pages that a running request is going to compute, and who.
   std::unordered_map<BlockKey, const ScheduledRequest*, BlockKeyHash> promises_;

@@ -1,6 +1,7 @@
 #include "divisi/sim/sim_executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "divisi/core/check.h"
@@ -26,6 +27,20 @@ SimExecutor::SimExecutor(SimExecutorOptions options, ManualClock* clock)
   CHECK(options_.blocks >= 0 && options_.vocab >= 1);
   slots_.resize(static_cast<size_t>(options_.blocks * kBlockTokens));
   writer_.resize(static_cast<size_t>(options_.blocks), -1);
+}
+
+size_t SimExecutor::PageBytes() { return kBlockTokens * sizeof(Slot); }
+
+std::vector<std::byte> SimExecutor::ReadPage(BlockId block) const {
+  CHECK(block >= 0 && block < options_.blocks, "block {}", block);
+  std::vector<std::byte> bytes(PageBytes());
+  std::memcpy(bytes.data(), &slots_[static_cast<size_t>(block) * kBlockTokens], bytes.size());
+  return bytes;
+}
+
+void SimExecutor::WritePage(BlockId block, std::span<const std::byte> bytes) {
+  CHECK(block >= 0 && block < options_.blocks && bytes.size() == PageBytes(), "block {}", block);
+  std::memcpy(&slots_[static_cast<size_t>(block) * kBlockTokens], bytes.data(), bytes.size());
 }
 
 void SimExecutor::Fault(std::string what) {

@@ -7,8 +7,10 @@
 // at once is reported as a fault.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,11 @@ class SimExecutor final : public Executor {
   explicit SimExecutor(SimExecutorOptions options, ManualClock* clock = nullptr);
 
   std::vector<SliceResult> Execute(const StepPlan& plan) override;
+
+  // What a page holds, as the bytes that stand for it on a modelled link. Requires: a page that is.
+  std::vector<std::byte> ReadPage(BlockId block) const;
+  void WritePage(BlockId block, std::span<const std::byte> bytes);
+  static size_t PageBytes();
 
   // What was wrong with the plans so far, the first of it; empty: nothing.
   //   - a slice that does not start where its sequence is, or lacks or exceeds pages or tokens
