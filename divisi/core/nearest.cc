@@ -32,6 +32,20 @@ std::string DidYouMean(std::string_view wrong, const std::vector<std::string>& n
                        std::string_view prefix) {
   constexpr size_t kMostCompared = 100;  // A longer name is no slip, and costs its square.
   constexpr size_t kMostListed = 12;
+  if (wrong.size() > 1 && wrong.size() <= kMostCompared) {
+    constexpr size_t kMostMeant = 3;
+    std::vector<std::string> longer;
+    for (const std::string& name : names) {
+      if (name.size() > wrong.size() && Distance(wrong, name.substr(0, wrong.size())) == 0) {
+        longer.push_back(Format("{}{}", prefix, name));
+      }
+    }
+    if (!longer.empty() && longer.size() <= kMostMeant) {
+      std::string list = longer.front();
+      for (size_t i = 1; i < longer.size(); ++i) list += " or " + longer[i];
+      return Format("; did you mean {}?", list);
+    }
+  }
   const std::string* nearest = nullptr;
   size_t least = wrong.size() / 3 + 2;
   for (const std::string& name : names) {
