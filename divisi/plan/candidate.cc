@@ -277,13 +277,21 @@ class Evaluation {
                                      HumanBytes(pool.capacity));
   }
 
+  std::string Remedy(const MemoryNeed& need) const {
+    const double room = static_cast<double>((need.capacity - need.weights - need.buffers).value) *
+                        scenario_.workload.decode_batch /
+                        static_cast<double>(std::max<int64_t>(1, need.state.value));
+    if (need.state.value == 0 || room < 1) return "give a worker more cards";
+    return Format("a decode_batch of {} would fit", std::floor(room));
+  }
+
   void NoteFit(size_t group, int workers, const MemoryNeed& need, const char* role) {
     if (workers == 0 || need.Fits()) return;
     candidate_.fit_problem +=
-        Format("{}{} ({} needs {} of {} on a card: weights {}, states {}, buffers {})",
+        Format("{}{} ({} needs {} of {} on a card: weights {}, states {}, buffers {}; {})",
                candidate_.fit_problem.empty() ? "" : "; ", scenario_.groups[group].name, role,
                HumanBytes(need.Total()), HumanBytes(need.capacity), HumanBytes(need.weights),
-               HumanBytes(need.state), HumanBytes(need.buffers));
+               HumanBytes(need.state), HumanBytes(need.buffers), Remedy(need));
   }
 
   void Traffic() {
@@ -311,6 +319,8 @@ class Evaluation {
 
   Candidate Finish() {
     candidate_.fits = candidate_.throughput.value > 0;
+    // Where nothing is served, no first token ever comes.
+    if (!candidate_.fits) candidate_.ttft_prefill = Seconds(kInfinite);
     candidate_.ttft = candidate_.ttft_prefill + candidate_.ttft_transfer;
     if (scenario_.pool) {
       const bool pooled = candidate_.scheme == Scheme::kPdPool;

@@ -44,7 +44,7 @@ std::string Deciding(const Scenario& scenario, const Candidate& chosen) {
 void ExplainBacklog(const Scenario& scenario, const Candidate& chosen,
                     std::vector<std::string>& why) {
   const auto& limit = scenario.objective.clear_by;
-  if (!limit || !chosen.backlog.cleared) return;
+  if (!limit || !chosen.backlog.cleared || chosen.backlog.most == 0) return;
   std::string text = Format("The start's backlog of {:.3g} requests is gone at {:.1f} s",
                             chosen.backlog.most, chosen.backlog.cleared->value);
   // Of its stages, the one that has least to spare.

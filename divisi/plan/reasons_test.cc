@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "divisi/core/format.h"
 #include "divisi/plan/example_scenario.h"
 #include "divisi/plan/objective.h"
@@ -77,6 +79,20 @@ TEST(ReasonsTest, AnIdealBoundGivesNoCardsAway) {
   }
   scenario.groups[0].count = 0;
   EXPECT_TRUE(MakePlan(scenario).value().smaller.empty());
+}
+
+TEST(ReasonsTest, WhatDoesNotFitServesNothingAndSaysWhatWould) {
+  Scenario scenario = ExampleEightCards();
+  scenario.workload.decode_batch = 1000;
+  scenario.schemes = {Scheme::kReplicas};
+  const Plan plan = MakePlan(scenario).value();
+  EXPECT_TRUE(std::isinf(plan.chosen().ttft.value));
+  EXPECT_THAT(plan.chosen().fit_problem, HasSubstr("a decode_batch of 46 would fit"));
+  scenario.workload.decode_batch = 46;
+  EXPECT_TRUE(MakePlan(scenario).value().chosen().fit_problem.empty());
+  scenario.groups[0].card.memory = scenario.groups[1].card.memory = Bytes(1'000'000'000);
+  EXPECT_THAT(MakePlan(scenario).value().chosen().fit_problem,
+              HasSubstr("give a worker more cards"));
 }
 
 TEST(ReasonsTest, NamesCardsThatHoldNothingAsIdle) {
