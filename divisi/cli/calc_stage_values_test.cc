@@ -9,6 +9,7 @@
 #include "divisi/core/file.h"
 #include "divisi/plan/planner.h"
 #include "divisi/plan/scenario_file.h"
+#include "divisi/plan/scenario_value.h"
 
 namespace divisi {
 namespace {

@@ -17,6 +17,7 @@
 #include "divisi/core/format.h"
 #include "divisi/plan/planned_load.h"
 #include "divisi/plan/scenario_file.h"
+#include "divisi/plan/scenario_value.h"
 
 namespace divisi {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "divisi/cli/plan_json.h"
 #include "divisi/core/format.h"
-#include "divisi/plan/scenario_file.h"
+#include "divisi/plan/scenario_value.h"
 
 namespace divisi {
 namespace {

@@ -161,8 +161,12 @@ class Reader {
     }
     curve.points.clear();
     map.EachOf("decode_memory", [&](YamlFields& point) {
-      curve.points.push_back(
-          {point.Get<double>("batch", {.least = 1}), point.Get<double>("fraction", fraction)});
+      const double batch = point.Get<double>("batch", {.least = 1});
+      if (!curve.points.empty() && batch <= curve.points.back().batch) {
+        point.Fail("batch", Format("batches must rise from point to point; {} follows {}", batch,
+                                   curve.points.back().batch));
+      }
+      curve.points.push_back({batch, point.Get<double>("fraction", fraction)});
     });
   }
 
@@ -199,7 +203,23 @@ class Reader {
     group.expert_parallel = static_cast<int>(cards.Get<int64_t>("expert_parallel", degree));
     group.price_per_hour = cards.Get<double>("price_per_hour", {.fallback = 0});
     group.efficiency = ReadEfficiency(cards, efficiency_);
+    CheckWorkers(cards, group);
     scenario_.groups.push_back(std::move(group));
+  }
+
+  void CheckWorkers(YamlFields& cards, const CardGroup& group) const {
+    const int size = group.CardsPerWorker();
+    const auto& moe = scenario_.model.moe;
+    if (group.count % size != 0) {
+      cards.Fail("count", Format("{} cards do not make whole workers of {} (tensor_parallel {} x "
+                                 "expert_parallel {})",
+                                 group.count, size, group.tensor_parallel, group.expert_parallel));
+    } else if (group.expert_parallel > 1 && !moe && scenario_.model.layers > 0) {
+      cards.Fail("expert_parallel", Format("{} has no experts", scenario_.model_name));
+    } else if (moe && moe->experts % size != 0) {
+      cards.FailHere(
+          Format("{} experts do not divide among the {} cards of a worker", moe->experts, size));
+    }
   }
 
   // "link: NAME" of the catalogue, "bandwidth" and "launch" of its own, or both to change a part.
@@ -287,7 +307,16 @@ class Reader {
     ArrivalSchedule schedule;
     schedule.period = fields.Get<Seconds>("period", {.fallback = Seconds(0)});
     fields.EachOf("parts", [&](YamlFields& part) {
-      schedule.parts.push_back({part.Get<Seconds>("from"), part.Get<PerSecond>("rate")});
+      const auto from = part.Get<Seconds>("from");
+      if (schedule.parts.empty() && from.value != 0) {
+        part.Fail("from", "the first part starts at 0 s");
+      } else if (!schedule.parts.empty() && from <= schedule.parts.back().from) {
+        part.Fail("from", "times must rise from part to part");
+      } else if (schedule.period.value > 0 && from >= schedule.period) {
+        part.Fail("from",
+                  Format("is not before the period of {} ends", HumanSeconds(schedule.period)));
+      }
+      schedule.parts.push_back({from, part.Get<PerSecond>("rate")});
     });
     if (schedule.parts.empty()) fields.FailHere("expected 'parts', a list of {from, rate}");
     return schedule;
@@ -317,6 +346,13 @@ class Reader {
     read("output_tokens", Tokens(1), request.output);
     read("cached_prefill_tokens", Tokens(0), request.cached_prefill);
     read("cached_decode_tokens", Tokens(0), request.cached_decode);
+    for (const auto& [key, cached] : {std::pair{"cached_prefill_tokens", request.cached_prefill},
+                                      {"cached_decode_tokens", request.cached_decode}}) {
+      if (cached.value == 0 || cached < request.input) continue;
+      fields.Fail(key, Format("{} of {} input tokens; at most {}, since the last one is always "
+                              "computed",
+                              cached.value, request.input.value, request.input.value - 1));
+    }
     return request;
   }
 
@@ -393,58 +429,7 @@ class Reader {
   bool weighed_by_rate_ = false;
 };
 
-// The child that a part of a path names, made where a map lacks it.
-Result<YamlNode*> Step(YamlNode& node, std::string_view part) {
-  if (part.empty()) return Error{Code::kInvalidArgument, "a part of the path is empty"};
-  if (node.is_list()) {
-    const bool number = part.find_first_not_of("0123456789") == std::string_view::npos;
-    const size_t index = number && part.size() < 6 ? std::stoul(std::string(part)) : SIZE_MAX;
-    if (index < node.children.size()) return &node.children[index];
-    return Error{Code::kInvalidArgument,
-                 Format("the list has items 0 to {}, not '{}'",
-                        static_cast<int64_t>(node.children.size()) - 1, part)};
-  }
-  if (!node.is_map()) {
-    node.kind = YamlNode::Kind::kMap;
-    node.children.clear();
-  }
-  for (YamlNode& child : node.children) {
-    if (child.key == part) return &child;
-  }
-  YamlNode& added = node.children.emplace_back();
-  added.key = part;
-  added.line = added.key_line = node.line;
-  return &added;
-}
-
 }  // namespace
-
-Result<void> SetScenarioValue(YamlNode& tree, std::string_view assignment) {
-  const auto context = [&](const Error& error) {
-    return WithContext(error, Format("--set {}", assignment));
-  };
-  const size_t equals = assignment.find('=');
-  if (equals == std::string_view::npos || equals == 0) {
-    return context(
-        {Code::kInvalidArgument, "expected KEY=VALUE, as in workload.output_tokens=4097"});
-  }
-  auto value = ParseYaml(assignment.substr(equals + 1), "value");
-  if (!value) return context(value.error());
-  YamlNode* node = &tree;
-  for (std::string_view path = assignment.substr(0, equals);;) {
-    const size_t dot = path.find('.');
-    const auto next = Step(*node, path.substr(0, dot));
-    if (!next) return context(next.error());
-    node = *next;
-    if (dot == std::string_view::npos) break;
-    path.remove_prefix(dot + 1);
-  }
-  value->key = node->key;
-  value->line = node->line;
-  value->key_line = node->key_line;
-  *node = std::move(*value);
-  return {};
-}
 
 Result<Scenario> ReadScenario(const YamlNode& tree, std::string_view file,
                               const ScenarioSources& sources) {

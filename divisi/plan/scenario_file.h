@@ -20,12 +20,6 @@ struct ScenarioSources {
   std::function<Result<ModelSpec>(const std::string& path)> load_config;
 };
 
-// The tree with one value replaced or added: `assignment` is "workload.output_tokens=4097" or
-// "cards.0.count=3"; list items are counted from 0. The value is YAML, so "[1, 2]" is a list.
-// Errors: kInvalidArgument where there is no "=", a part of the path is empty, or a list has no
-// such item; "--set" and the assignment are in the message.
-Result<void> SetScenarioValue(YamlNode& tree, std::string_view assignment);
-
 // Reads and checks. file: for messages. Errors: kInvalidArgument or kNotFound with file, line, key,
 // what was expected and the nearest valid name; those of CheckScenario.
 Result<Scenario> ReadScenario(const YamlNode& tree, std::string_view file,
