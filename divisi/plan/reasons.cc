@@ -207,19 +207,20 @@ Knob ArrivalKnob() {
           }};
 }
 
-struct Decision {
-  Scheme scheme;
-  Split split;
-  bool meets;
-  friend bool operator==(const Decision&, const Decision&) = default;
-};
-Decision DecisionOf(const Candidate& c) { return {c.scheme, c.prefill_workers, c.meets_objective}; }
+// Whether `best` of a changed scenario is another decision than `today`: another scheme or verdict,
+// or a split by which today's loses more than a hundredth. Of many cards nearly every change moves
+// one or two, which decides nothing.
+bool Alters(const Scenario& changed, const Candidate& today, const Candidate& best) {
+  constexpr double kLoss = 0.01;
+  if (best.scheme != today.scheme || best.meets_objective != today.meets_objective) return true;
+  if (best.prefill_workers == today.prefill_workers) return false;
+  const Candidate kept = Evaluator(changed).Evaluate(today.scheme, today.prefill_workers);
+  return kept.meets_objective != best.meets_objective ||
+         kept.throughput < best.throughput * (1 - kLoss);
+}
 
-// The scenario with a knob turned, and its best candidate. Nothing where the turn makes no
-// scenario.
-std::optional<Candidate> BestWith(const Scenario& scenario, const Knob& knob, double factor) {
-  Scenario changed = scenario;
-  knob.turn(changed, factor);
+// Nothing where the turn of a knob made no scenario.
+std::optional<Candidate> BestOf(const Scenario& changed) {
   auto candidates = CompareCandidates(changed);
   if (!candidates) return std::nullopt;
   return std::move(candidates->front());
@@ -230,10 +231,11 @@ std::optional<Flip> FlipTowards(const Scenario& scenario, const Candidate& chose
                                 double end) {
   constexpr double kStep = 1.05;
   constexpr double kExact = 1e-4;
-  const Decision today = DecisionOf(chosen);
   const auto alters = [&](double factor) {
-    const auto best = BestWith(scenario, knob, factor);
-    return best && DecisionOf(*best) != today;
+    Scenario changed = scenario;
+    knob.turn(changed, factor);
+    const auto best = BestOf(changed);
+    return best && Alters(changed, chosen, *best);
   };
   const double step = end > 1 ? kStep : 1 / kStep;
   const auto inside = [&](double factor) { return end > 1 ? factor <= end : factor >= end; };
@@ -250,11 +252,11 @@ std::optional<Flip> FlipTowards(const Scenario& scenario, const Candidate& chose
   }
   Scenario changed = scenario;
   knob.turn(changed, after);
-  const auto best = BestWith(scenario, knob, after);
+  const auto best = BestOf(changed);
   if (!best) return std::nullopt;
-  const char* objective = best->meets_objective == today.meets ? ""
-                          : today.meets                        ? ", and nothing meets the objective"
-                                                               : ", and the objective is met";
+  const char* objective = best->meets_objective == chosen.meets_objective ? ""
+                          : chosen.meets_objective ? ", and nothing meets the objective"
+                                                   : ", and the objective is met";
   return Flip{.what = knob.name,
               .factor = after,
               .to = knob.describe(changed, after),

@@ -13,10 +13,11 @@ namespace divisi {
 std::vector<std::string> ExplainChoice(const Scenario& scenario,
                                        const std::vector<Candidate>& candidates);
 
-// For each of efficiency, link bandwidth, cached prefix, output length and arrival rate, in both
-// directions: the nearest value at which another scheme or split is best, or the objective is lost
-// or won. Found by steps of a twentieth and bisection between the last two, so a choice that wins
-// within less than a step is passed over. Nothing where no value within the range alters anything.
+// For each of efficiency, link bandwidth, tokens to prefill, output length and arrival rate, in
+// both directions: the nearest value at which another scheme is best, another split by more than a
+// hundredth, or the objective is lost or won. Found by steps of a twentieth and bisection between
+// the last two, so a choice that wins within less than a step is passed over. Nothing where no
+// value within the range alters anything.
 std::vector<Flip> FindFlips(const Scenario& scenario, const Candidate& chosen);
 
 // Takes cards away, dearest first, as long as some scheme still meets the objective; then one

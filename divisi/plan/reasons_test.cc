@@ -81,6 +81,19 @@ TEST(ReasonsTest, AnIdealBoundGivesNoCardsAway) {
   EXPECT_TRUE(MakePlan(scenario).value().smaller.empty());
 }
 
+// Of hundreds of cards nearly any change moves one: that flips nothing.
+TEST(ReasonsTest, ASplitFlipsOnlyWhereItMatters) {
+  Scenario scenario = ExampleEightCards();
+  for (CardGroup& group : scenario.groups) group.count = 250;
+  scenario.link.bandwidth = scenario.link.bandwidth * 62.5;
+  scenario.workload.arrivals = ArrivalSchedule::Constant(PerSecond(200));
+  const Plan plan = MakePlan(scenario).value();
+  EXPECT_FALSE(plan.flips.empty());
+  for (const Flip& flip : plan.flips) {
+    EXPECT_GT(std::abs(flip.factor - 1), 0.005) << flip.what << " " << flip.to;
+  }
+}
+
 TEST(ReasonsTest, WhatDoesNotFitServesNothingAndSaysWhatWould) {
   Scenario scenario = ExampleEightCards();
   scenario.workload.decode_batch = 1000;
