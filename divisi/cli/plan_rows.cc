@@ -8,7 +8,7 @@
 namespace divisi {
 namespace {
 
-std::string Number(double value) { return std::isfinite(value) ? Format("{:.3g}", value) : "-"; }
+std::string Number(double value) { return std::isfinite(value) ? HumanNumber(value) : "-"; }
 template <typename Quantity>
 std::string Number(const std::optional<Quantity>& value) {
   return value ? Number(value->value) : "-";
@@ -32,9 +32,10 @@ std::vector<PlanRow> RateRows() {
        "requests/s that the decode workers finish"},
       {"  link", [](const Candidate& c) { return Number(c.link_rate); },
        "requests/s whose states the link carries"},
-      {"TTFT alone", [](const Candidate& c) { return Time(c.ttft); },
+      {"TTFT alone", [](const Candidate& c) { return c.fits ? Time(c.ttft) : std::string("-"); },
        "to the first token of a request that meets no other: prefill, then transfer"},
-      {"TTFT at arrivals", [](const Candidate& c) { return Time(c.TtftAtArrival()); },
+      {"TTFT at arrivals",
+       [](const Candidate& c) { return c.fits ? Time(c.TtftAtArrival()) : std::string("-"); },
        "the same plus mean waits at the arrival rate (M/D/k)"},
       {"TPOT", [](const Candidate& c) { return c.tpot ? Time(*c.tpot) : std::string("-"); },
        "(end - first token) / (output - 1), without prompts in between"},

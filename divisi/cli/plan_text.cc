@@ -50,7 +50,7 @@ class Page {
     for (const CardGroup& group : scenario_.groups) {
       text_ += Format(", {} {}", group.count, group.name);
     }
-    text_ += Format(", {:.3g} requests/s", arrivals.value);
+    text_ += Format(", {} requests/s", HumanNumber(arrivals.value));
     for (const RequestClass& request : scenario_.workload.classes) {
       text_ += Format(", {} + {} tokens", request.input.value, request.output.value);
     }

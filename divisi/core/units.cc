@@ -86,6 +86,11 @@ Error NotA(std::string_view what, std::string_view text, std::string_view exampl
 
 }  // namespace
 
+std::string HumanNumber(double value) {
+  const double size = std::abs(value);
+  return size >= 999.5 && size < 1e7 ? Format("{:.0f}", value) : Format("{:.3g}", value);
+}
+
 std::string HumanFlops(Flops flops) { return WithDecimalPrefix(flops.value, "FLOP"); }
 std::string HumanRate(BytesPerSecond rate) { return WithDecimalPrefix(rate.value, "B/s"); }
 std::string HumanRate(FlopsPerSecond rate) { return WithDecimalPrefix(rate.value, "FLOP/s"); }

@@ -94,6 +94,10 @@ std::string HumanBytes(Bytes bytes);
 // "12.3 ms", "4.56 s".
 std::string HumanSeconds(Seconds seconds);
 
+// "4.55", "1040", "0.00278": three significant digits, whole from 1000 up; an exponent only from
+// ten million up or below a ten thousandth.
+std::string HumanNumber(double value);
+
 // "133.6 TFLOP": decimal prefixes.
 std::string HumanFlops(Flops flops);
 // "25 GB/s", "312 TFLOP/s": decimal prefixes, as the field writes rates.

@@ -65,6 +65,12 @@ TEST(UnitsTest, WritesForPeople) {
   EXPECT_EQ(HumanBytes(Bytes(1207959552)), "1.125 GiB");
   EXPECT_EQ(HumanSeconds(Seconds(0.0123)), "12.3 ms");
   EXPECT_EQ(HumanSeconds(Seconds(2.5)), "2.5 s");
+  EXPECT_EQ(HumanNumber(4.5546), "4.55");
+  EXPECT_EQ(HumanNumber(999.4), "999");
+  EXPECT_EQ(HumanNumber(999.6), "1000");
+  EXPECT_EQ(HumanNumber(1040.7), "1041");
+  EXPECT_EQ(HumanNumber(-0.00278), "-0.00278");
+  EXPECT_EQ(HumanNumber(1e9), "1e+09");
 }
 
 }  // namespace

@@ -155,8 +155,9 @@ void JudgeRates(const Scenario& scenario, Candidate& candidate) {
   };
   if (!HoldsWith(scenario, candidate, 1)) {
     candidate.shortfalls.push_back(
-        {Kind::kTooFewCards, Format("{:.3g} requests/s do not hold the {:.3g} that arrive; {}",
-                                    rate, arrivals, copies(candidate.copies_to_hold))});
+        {Kind::kTooFewCards,
+         Format("{} requests/s do not hold the {} that arrive; {}", HumanNumber(rate),
+                HumanNumber(arrivals), copies(candidate.copies_to_hold))});
   }
   const auto& limit = scenario.objective.clear_by;
   if (!limit || ClearsWith(scenario, candidate, 1)) return;

@@ -12,7 +12,7 @@
 namespace divisi {
 namespace {
 
-std::string RequestRate(PerSecond rate) { return Format("{:.3g}", rate.value); }
+std::string RequestRate(PerSecond rate) { return HumanNumber(rate.value); }
 
 std::string Rates(const Candidate& candidate) {
   if (!candidate.prefill_rate) return "";
@@ -45,8 +45,8 @@ void ExplainBacklog(const Scenario& scenario, const Candidate& chosen,
                     std::vector<std::string>& why) {
   const auto& limit = scenario.objective.clear_by;
   if (!limit || !chosen.backlog.cleared || chosen.backlog.most == 0) return;
-  std::string text = Format("The start's backlog of {:.3g} requests is gone at {:.1f} s",
-                            chosen.backlog.most, chosen.backlog.cleared->value);
+  std::string text = Format("The start's backlog of {} requests is gone at {:.1f} s",
+                            HumanNumber(chosen.backlog.most), chosen.backlog.cleared->value);
   // Of its stages, the one that has least to spare.
   std::optional<PerSecond> least;
   double spare = 0;
