@@ -10,6 +10,7 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/plan_json.h"
+#include "divisi/cli/plan_report.h"
 #include "divisi/cli/plan_sweep.h"
 #include "divisi/cli/plan_text.h"
 #include "divisi/core/file.h"
@@ -30,6 +31,7 @@ struct Options {
   std::string format = "text";
   std::string colour = "auto";
   bool splits = false;
+  std::string report;
   std::string load;
   std::string load_duration = "60 s";
   uint64_t seed = 1;
@@ -122,6 +124,7 @@ class Command {
     const Plan plan = OrFail(MakePlan(scenario));
     Print(json ? PlanJson(scenario, plan).Dump(2) + "\n" : PlanText(scenario, plan, InColour()));
     if (options_.splits && !json) Print(SplitsText(scenario, plan));
+    if (!options_.report.empty()) WriteOrFail(options_.report, PlanReport(scenario, plan));
     if (!options_.load.empty()) WriteLoad(scenario);
   }
 
@@ -159,6 +162,8 @@ void AddOutputOptions(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"auto", "always", "never"}));
   command.add_flag("--splits", options.splits,
                    "Print every split of the cards between prefill and decode, too");
+  command.add_option("--report", options.report,
+                     "Write figures, tables and reasons as one HTML file that needs no network");
   command.add_option("--emit-load", options.load,
                      "Write the assumed load as a Mooncake-style trace, for divisi bench serve");
   command.add_option("--load-duration", options.load_duration, "How long that load is")
