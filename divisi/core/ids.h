@@ -1,6 +1,7 @@
 // Names of things that several libraries speak about.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace divisi {
@@ -8,6 +9,12 @@ namespace divisi {
 using TokenId = int32_t;     // An entry of the model's vocabulary.
 using BlockId = int32_t;     // A page of KV in one worker's pool: 0 .. pages - 1.
 using RequestId = uint64_t;  // Unique within a process's life; never reused.
+
+// One life of a process: a worker that comes back has another id.
+struct NodeId {
+  uint64_t value = 0;
+  friend auto operator<=>(const NodeId&, const NodeId&) = default;
+};
 
 // Tokens of one KV page. Also the lanes of one 512-bit vector of f32, which the attention kernel
 // relies on (docs/numerics.md).

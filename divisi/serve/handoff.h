@@ -40,12 +40,6 @@
 
 namespace divisi {
 
-// One life of a process: a worker that comes back has another id.
-struct NodeId {
-  uint64_t value = 0;
-  friend auto operator<=>(const NodeId&, const NodeId&) = default;
-};
-
 struct TransferId {
   NodeId gateway;
   uint64_t number = 0;
