@@ -25,8 +25,8 @@ struct RegionDescriptor {
 inline constexpr size_t kRegionDescriptorBytes = 40;
 std::string EncodeRegion(const RegionDescriptor& region);
 
-// Errors: kInvalidArgument for another version; kDataLoss for anything else that is not the encoding
-// of a descriptor. Each says what stands there.
+// Errors: kInvalidArgument for another version; kDataLoss for anything else that is not the
+// encoding of a descriptor. Each says what stands there.
 Result<RegionDescriptor> DecodeRegion(std::string_view bytes);
 
 // Whether [offset, offset + bytes) lies in a region of `size`; no sum overflows.

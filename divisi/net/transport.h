@@ -94,11 +94,10 @@ class Transport {
   // Errors: kResourceExhausted where the system can't pin it, with the limit to raise.
   virtual Result<RegionDescriptor> Register(std::span<std::byte> memory) = 0;
 
-  // Begins to connect to the owner of `region` at `address`; kConnected or kLost follows. Writes may
-  // be made at once and wait for it. A peer that is connected or connecting is left as it is, where
-  // the region is the same.
-  // Errors: kInvalidArgument for an address that is none, a wildcard, or another region while a
-  // connection lasts.
+  // Begins to connect to the owner of `region` at `address`; kConnected or kLost follows. Writes
+  // may be made at once and wait for it. A peer that is connected or connecting is left as it is,
+  // where the region is the same. Errors: kInvalidArgument for an address that is none, a wildcard,
+  // or another region while a connection lasts.
   virtual Result<void> Connect(const RegionDescriptor& region, const std::string& address) = 0;
 
   // Errors: kUnavailable where there is no connection (Connect first); kOutOfRange beyond the
@@ -126,8 +125,8 @@ class Transport {
   virtual TransportStats stats() const = 0;
 };
 
-// Poll, and where that is empty, again after sleeping until fd(), a timer or `timeout`, whichever is
-// first. May return nothing early.
+// Poll, and where that is empty, again after sleeping until fd(), a timer or `timeout`, whichever
+// is first. May return nothing early.
 std::vector<TransportEvent> WaitForEvents(Transport& transport, Seconds timeout);
 
 }  // namespace divisi
