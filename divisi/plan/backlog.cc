@@ -10,9 +10,9 @@ namespace divisi {
 namespace {
 
 constexpr Seconds kForever(std::numeric_limits<double>::infinity());
-// A repeating pattern that has not emptied the queue for this many periods will not: its drift
-// would have to be a billionth of a period's arrivals.
-constexpr int kMostPeriods = 1000;
+// A queue that falls by less than this fraction of a period's arrivals is taken to stand: rounding
+// makes no smaller difference certain.
+constexpr double kLeastDrift = 1e-9;
 
 // Where in the pattern `time` lies, and the start of its period.
 struct Phase {
@@ -23,6 +23,14 @@ Phase PhaseOf(const ArrivalSchedule& schedule, Seconds time) {
   if (schedule.period.value <= 0) return {0, time.value};
   const double start = std::floor(time.value / schedule.period.value) * schedule.period.value;
   return {start, time.value - start};
+}
+
+// The first part that begins after `offset`. Parts are in order of time.
+std::vector<ArrivalSchedule::Part>::const_iterator FirstAfter(
+    const std::vector<ArrivalSchedule::Part>& parts, double offset) {
+  return std::partition_point(
+      parts.begin(), parts.end(),
+      [offset](const ArrivalSchedule::Part& part) { return part.from.value <= offset; });
 }
 
 // Arrivals of [0, end).
@@ -36,16 +44,70 @@ double Arrived(const ArrivalSchedule& arrivals, Seconds end) {
   return count;
 }
 
+// The queue on its way through time, from piece to piece of the arrivals.
+struct Fluid {
+  const BacklogInput& input;
+  Seconds now;
+  double queue = 0;
+  double most = 0;
+  std::optional<Seconds> cleared;
+
+  // One straight piece, no further than `end`; false where nothing ever changes from here on.
+  bool Step(Seconds end) {
+    const bool ready = now >= input.ready;
+    Seconds next = std::min(input.arrivals.NextChange(now), end);
+    if (!ready) next = std::min(next, input.ready);
+    const double slope = input.arrivals.At(now).value - (ready ? input.rate.value : 0);
+    if (ready && queue <= 0 && slope <= 0) {  // Nothing waits.
+      if (!cleared) cleared = now;
+    } else if (ready && slope < 0 && now.value + queue / -slope <= next.value) {
+      next = Seconds(now.value + queue / -slope);
+      queue = 0;
+      if (!cleared) cleared = next;
+    } else if (std::isfinite(next.value)) {
+      queue += slope * (next - now).value;
+    }
+    if (!std::isfinite(next.value)) return false;
+    now = next;
+    most = std::max(most, queue);
+    return true;
+  }
+  void WalkTo(Seconds end) {
+    while (!cleared && now < end) Step(end);
+  }
+};
+
+// Walks on until the queue is empty, if ever.
+void FindCleared(Fluid& fluid) {
+  const Seconds period = fluid.input.arrivals.period;
+  if (period.value <= 0) {
+    while (!fluid.cleared && fluid.Step(kForever)) continue;
+    return;
+  }
+  fluid.WalkTo(std::max(fluid.now, fluid.input.ready));
+  // Every period like this one moves the queue by `drift`; at its least it stood at `lowest`.
+  const double before = fluid.queue;
+  double lowest = before;
+  for (const Seconds end = fluid.now + period; !fluid.cleared && fluid.now < end;) {
+    fluid.Step(end);
+    lowest = std::min(lowest, fluid.queue);
+  }
+  const double drift = fluid.queue - before;
+  const double arrived = fluid.input.arrivals.LongTermRate().value * period.value;
+  if (fluid.cleared || drift > -kLeastDrift * arrived) return;
+  // Periods that certainly do not empty it are passed over.
+  const double skipped = std::max(0.0, std::floor(lowest / -drift) - 1);
+  fluid.now += skipped * period;
+  fluid.queue += skipped * drift;
+  fluid.WalkTo(fluid.now + 4 * period);
+}
+
 }  // namespace
 
 PerSecond ArrivalSchedule::At(Seconds time) const {
   CHECK(!parts.empty(), "an empty schedule");
-  const double offset = PhaseOf(*this, time).offset;
-  PerSecond rate = parts.front().rate;
-  for (const Part& part : parts) {
-    if (part.from.value <= offset) rate = part.rate;
-  }
-  return rate;
+  const auto next = FirstAfter(parts, PhaseOf(*this, time).offset);
+  return next == parts.begin() ? next->rate : std::prev(next)->rate;
 }
 
 PerSecond ArrivalSchedule::LongTermRate() const {
@@ -56,9 +118,9 @@ PerSecond ArrivalSchedule::LongTermRate() const {
 
 Seconds ArrivalSchedule::NextChange(Seconds time) const {
   const Phase phase = PhaseOf(*this, time);
-  for (const Part& part : parts) {
-    const Seconds change(phase.start + part.from.value);
-    if (part.from.value > phase.offset && change > time) return change;
+  for (auto part = FirstAfter(parts, phase.offset); part != parts.end(); ++part) {
+    const Seconds change(phase.start + part->from.value);
+    if (change > time) return change;
   }
   if (period.value <= 0) return kForever;
   // Rounding may put the period's end at `time` itself; the next one then.
@@ -78,46 +140,14 @@ double Backlog::At(Seconds time) const {
 }
 
 Backlog BacklogOver(const BacklogInput& input) {
-  const ArrivalSchedule& arrivals = input.arrivals;
-  Seconds last = input.horizon;
-  if (arrivals.period.value > 0) {
-    last = std::max(last, input.ready + kMostPeriods * arrivals.period);
-  } else {
-    last = kForever;
-  }
+  Fluid fluid{.input = input};
   Backlog backlog{.points = {{Seconds(0), 0}}};
-  Seconds now;
-  double queue = 0;
-  const auto add = [&](Seconds time, double requests) {
-    backlog.most = std::max(backlog.most, requests);
-    if (time <= input.horizon) backlog.points.push_back({time, requests});
-  };
-  while (now < last && (now < input.horizon || !backlog.cleared)) {
-    const bool ready = now >= input.ready;
-    Seconds next = std::min(arrivals.NextChange(now), last);
-    if (!ready) next = std::min(next, input.ready);
-    if (now < input.horizon) next = std::min(next, input.horizon);
-    const double slope = arrivals.At(now).value - (ready ? input.rate.value : 0);
-    if (ready && queue <= 0 && slope <= 0) {  // Nothing waits.
-      if (!backlog.cleared) backlog.cleared = now;
-    } else if (ready && slope < 0 && now.value + queue / -slope <= next.value) {
-      next = Seconds(now.value + queue / -slope);
-      queue = 0;
-      if (!backlog.cleared) backlog.cleared = next;
-    } else if (std::isinf(next.value)) {
-      break;  // Grows, or stands, for good.
-    } else {
-      queue += slope * (next - now).value;
-    }
-    if (std::isinf(next.value)) break;
-    now = next;
-    add(now, queue);
+  while (fluid.now < input.horizon && fluid.Step(input.horizon)) {
+    backlog.points.push_back({fluid.now, fluid.queue});
   }
-  if (backlog.points.back().time < input.horizon) {
-    const double rest = (input.horizon - backlog.points.back().time).value;
-    const double slope = queue > 0 ? arrivals.At(now).value - input.rate.value : 0;
-    add(input.horizon, queue + std::max(0.0, slope) * rest);
-  }
+  if (!fluid.cleared) FindCleared(fluid);
+  backlog.cleared = fluid.cleared;
+  backlog.most = fluid.most;
   return backlog;
 }
 
@@ -128,9 +158,12 @@ std::optional<PerSecond> RateToClear(const ArrivalSchedule& arrivals, Seconds re
   // when rate >= arrivals of [0, t) / (t - ready). Between changes that quotient has no inner
   // minimum, so the changes and the deadline are enough to look at.
   double least = std::numeric_limits<double>::infinity();
+  double arrived = Arrived(arrivals, ready);
   for (Seconds now = ready; now < deadline;) {
-    now = std::min(deadline, arrivals.NextChange(now));
-    least = std::min(least, Arrived(arrivals, now) / (now - ready).value);
+    const Seconds next = std::min(deadline, arrivals.NextChange(now));
+    arrived += arrivals.At(now) * (next - now);
+    now = next;
+    least = std::min(least, arrived / (now - ready).value);
   }
   return PerSecond(least);
 }
