@@ -11,8 +11,6 @@ namespace {
 
 constexpr double kSecondsPerHour = 3600;
 constexpr int kMostCopies = 1000000;
-// Where nobody asked for a time, the curve of the backlog is shown for this long.
-constexpr Seconds kShown(120);
 
 PerSecond ClassRate(const Scenario& scenario, size_t c, Seconds time) {
   const RequestClass& request = scenario.workload.classes[c];
@@ -49,20 +47,26 @@ Seconds PeriodOf(const Scenario& scenario) {
   return period;
 }
 
-Backlog StageBacklog(const Scenario& scenario, const StageLoad& stage, int copies) {
-  const Seconds wanted = scenario.objective.clear_by.value_or(Seconds(0));
-  const Seconds horizon = std::max({kShown, scenario.startup * 2, wanted * 1.2});
-  return BacklogOver({.arrivals = ArrivalsAt(scenario, stage.class_work),
+// The queues of a candidate's stages.
+using StageQueues = std::vector<BacklogInput>;
+
+StageQueues QueuesOf(const Scenario& scenario, const Candidate& candidate) {
+  StageQueues queues;
+  for (const StageLoad& stage : candidate.stages) {
+    queues.push_back({.arrivals = ArrivalsAt(scenario, stage.class_work),
                       .ready = scenario.startup,
-                      .rate = stage.rate * copies,
-                      .horizon = horizon});
+                      .rate = stage.rate,
+                      .horizon = scenario.Horizon()});
+  }
+  return queues;
 }
 
 // Of the stages, the one that clears last; of those that never do, the longest queue.
-Backlog WorstBacklog(const Scenario& scenario, const Candidate& candidate, int copies) {
+Backlog WorstBacklog(const StageQueues& queues, int copies) {
   Backlog worst;
-  for (const StageLoad& stage : candidate.stages) {
-    Backlog backlog = StageBacklog(scenario, stage, copies);
+  for (BacklogInput queue : queues) {
+    queue.rate = queue.rate * copies;
+    Backlog backlog = BacklogOver(queue);
     const double infinite = HUGE_VAL;
     const double time = backlog.cleared ? backlog.cleared->value : infinite;
     const double before = worst.cleared ? worst.cleared->value : infinite;
@@ -75,8 +79,8 @@ Backlog WorstBacklog(const Scenario& scenario, const Candidate& candidate, int c
   return worst;
 }
 
-bool ClearsWith(const Scenario& scenario, const Candidate& candidate, int copies) {
-  const Backlog backlog = WorstBacklog(scenario, candidate, copies);
+bool ClearsWith(const Scenario& scenario, const StageQueues& queues, int copies) {
+  const Backlog backlog = WorstBacklog(queues, copies);
   if (!backlog.cleared) return false;
   // The deadline is met by a queue that empties at it, rounding aside.
   const auto& limit = scenario.objective.clear_by;
@@ -101,23 +105,21 @@ std::optional<int> LeastCopies(Good good) {
 }
 
 // More than the arrivals of the long run, at every stage.
-bool HoldsWith(const Scenario& scenario, const Candidate& candidate, int copies) {
-  return std::ranges::all_of(candidate.stages, [&](const StageLoad& stage) {
-    const PerSecond rate = ArrivalsAt(scenario, stage.class_work).LongTermRate();
-    return stage.rate.value * copies > rate.value;
+bool HoldsWith(const StageQueues& queues, int copies) {
+  return std::ranges::all_of(queues, [&](const BacklogInput& queue) {
+    return queue.rate.value * copies > queue.arrivals.LongTermRate().value;
   });
 }
 
-void CountCopies(const Scenario& scenario, Candidate& candidate) {
+void CountCopies(const Scenario& scenario, const StageQueues& queues, Candidate& candidate) {
   if (!candidate.fits) return;
-  candidate.copies_to_hold = LeastCopies([&](int n) { return HoldsWith(scenario, candidate, n); });
+  candidate.copies_to_hold = LeastCopies([&](int n) { return HoldsWith(queues, n); });
   const auto& limit = scenario.objective.clear_by;
   if (!limit) {
     candidate.copies_to_clear = candidate.copies_to_hold;
   } else if (*limit > scenario.startup) {
-    candidate.copies_to_clear = LeastCopies([&](int n) {
-      return HoldsWith(scenario, candidate, n) && ClearsWith(scenario, candidate, n);
-    });
+    candidate.copies_to_clear =
+        LeastCopies([&](int n) { return HoldsWith(queues, n) && ClearsWith(scenario, queues, n); });
   }
 }
 
@@ -147,20 +149,20 @@ void Price(const Scenario& scenario, Candidate& candidate) {
 
 using Kind = Shortfall::Kind;
 
-void JudgeRates(const Scenario& scenario, Candidate& candidate) {
+void JudgeRates(const Scenario& scenario, const StageQueues& queues, Candidate& candidate) {
   const double arrivals = scenario.workload.arrivals.LongTermRate().value;
   const double rate = candidate.throughput.value;
   const auto copies = [](const std::optional<int>& n) {
     return n ? Format("{} of the whole set would do", *n) : std::string("no number of sets does");
   };
-  if (!HoldsWith(scenario, candidate, 1)) {
+  if (!HoldsWith(queues, 1)) {
     candidate.shortfalls.push_back(
         {Kind::kTooFewCards,
          Format("{} requests/s do not hold the {} that arrive; {}", HumanNumber(rate),
                 HumanNumber(arrivals), copies(candidate.copies_to_hold))});
   }
   const auto& limit = scenario.objective.clear_by;
-  if (!limit || ClearsWith(scenario, candidate, 1)) return;
+  if (!limit || ClearsWith(scenario, queues, 1)) return;
   if (*limit <= scenario.startup) {
     candidate.shortfalls.push_back(
         {Kind::kTooSlow, Format("the service starts for {} and the backlog is to be gone by {}",
@@ -221,8 +223,9 @@ ArrivalSchedule ArrivalsAt(const Scenario& scenario, const std::vector<double>& 
 }
 
 void JudgeObjective(const Scenario& scenario, Candidate& candidate) {
-  candidate.backlog = WorstBacklog(scenario, candidate, 1);
-  CountCopies(scenario, candidate);
+  const StageQueues queues = QueuesOf(scenario, candidate);
+  candidate.backlog = WorstBacklog(queues, 1);
+  CountCopies(scenario, queues, candidate);
   candidate.slo_share = candidate.fits ? ShareWithinTtft(scenario, candidate) : 0;
   const Objective& objective = scenario.objective;
   const auto& tpot = candidate.tpot_at_arrival;
@@ -234,7 +237,7 @@ void JudgeObjective(const Scenario& scenario, Candidate& candidate) {
                                                           : candidate.fit_problem});
     return;
   }
-  JudgeRates(scenario, candidate);
+  JudgeRates(scenario, queues, candidate);
   JudgeTimes(scenario, candidate);
   candidate.meets_objective = candidate.shortfalls.empty();
 }

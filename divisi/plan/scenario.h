@@ -130,6 +130,8 @@ struct Scenario {
   std::string currency;                  // "yuan"; for printing.
   std::vector<Scheme> schemes;           // To compare; empty: all that apply.
 
+  // How far plans look at the queue.
+  Seconds Horizon() const;
   double PricePerHour() const;
   double TotalWeight() const;
 };

@@ -271,6 +271,7 @@ class Reader {
       const bool used = hosts.contains(between[0]) && hosts.contains(between[1]);
       if (used && (!slowest || link.bandwidth < slowest->bandwidth)) slowest = link;
     });
+    if (hosts.empty()) return top.Fail("cards", "every count is 0");
     RequireLinks(top, hosts, joined);
     if (slowest) {
       scenario_.link = *slowest;
@@ -283,7 +284,6 @@ class Reader {
 
   void RequireLinks(YamlFields& top, const std::set<std::string>& hosts,
                     const std::set<std::pair<std::string, std::string>>& joined) {
-    if (hosts.empty()) return top.Fail("cards", "every count is 0");
     for (auto a = hosts.begin(); a != hosts.end(); ++a) {
       for (auto b = std::next(a); b != hosts.end(); ++b) {
         if (joined.contains({*a, *b})) continue;
