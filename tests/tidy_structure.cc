@@ -72,15 +72,12 @@ const std::vector<Banned>& BannedCalls() {
   static const std::vector<Banned> kBanned = {
       {"std::rand", "a Random (core/random.h)", {}},
       {"srand", "a Random (core/random.h)", {}},
-      // Ids of requests must differ from those of other processes.
-      {"std::random_device",
-       "a Random (core/random.h)",
-       {"divisi/core/random.cc", "divisi/serve/gateway.cc"}},
+      {"std::random_device", "a Random (core/random.h)", {"divisi/core/random.cc"}},
       // The engine's loop and the HTTP front are drivers: they own the threads of serve.
       {"std::thread",
        "a ThreadPool (core/thread_pool.h), or an event",
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
-        "divisi/serve/engine."}},
+        "divisi/serve/engine.", "divisi/serve/frame_connection"}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
       {"sleep_for", "an event with its time", {"divisi/core/", "divisi/net/", "divisi/cli/"}},
       {"system_clock", "UnixSeconds (core/clock.h)", {"divisi/core/clock.cc"}},
@@ -115,7 +112,10 @@ const std::vector<Library>& ThirdParty() {
       {"Highway", {"hwy/"}, {"divisi/model/ops"}},
       {"intrinsics", {"immintrin"}, {"divisi/model/ops"}},
       // The HTTP server and the load generator are coroutines in several files.
-      {"Boost", {"boost/"}, {"divisi/serve/http_", "divisi/serve/gateway", "divisi/cli/"}},
+      {"Boost",
+       {"boost/"},
+       {"divisi/serve/http_", "divisi/serve/gateway", "divisi/serve/frame_connection",
+        "divisi/cli/"}},
       {"CLI11", {"CLI/"}, {"divisi/cli/"}},
   };
   return kLibraries;

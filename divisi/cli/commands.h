@@ -28,8 +28,10 @@ void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
 void AddCalcCommand(CLI::App& app);
 void AddCatalogCommand(CLI::App& app);
+void AddGatewayCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 void AddPlanCommand(CLI::App& app);
 void AddServeCommand(CLI::App& app);
+void AddWorkerCommand(CLI::App& app);
 
 }  // namespace divisi

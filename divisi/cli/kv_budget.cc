@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "divisi/cli/serve_command.h"
+#include "divisi/cli/kv_budget.h"
 
 namespace divisi {
 

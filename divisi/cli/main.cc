@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);  // The error, and where help is.
   divisi::AddPlanCommand(app);
   divisi::AddServeCommand(app);
+  divisi::AddGatewayCommand(app);
+  divisi::AddWorkerCommand(app);
   divisi::AddBenchEngineCommand(app);
   divisi::AddBenchServeCommand(app);
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <random>
 
 #include "divisi/core/check.h"
 
@@ -56,5 +57,10 @@ double Random::Normal() {
 double Random::Exponential(double mean) { return -mean * std::log(1 - Uniform()); }
 
 bool Random::Chance(double probability) { return Uniform() < probability; }
+
+uint64_t SystemRandom() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
 
 }  // namespace divisi

@@ -14,6 +14,10 @@ std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<u
 // Uniform in [0, 1) with 53 random bits, for draw `position` of `stream` under `seed`.
 double UniformAt(uint64_t seed, uint64_t stream, uint64_t position);
 
+// 64 bits that no other process has, from the system: for names of processes and their requests,
+// never for decisions.
+uint64_t SystemRandom();
+
 // A sequence of draws for simulations and tests: the same seed gives the same sequence everywhere
 // (std:: distributions do not promise that).
 class Random {

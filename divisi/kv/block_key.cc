@@ -1,32 +1,17 @@
 #include "divisi/kv/block_key.h"
 
-#include <openssl/evp.h>
-
 #include <string_view>
 
 #include "divisi/core/check.h"
+#include "divisi/kv/sha256.h"
 
 namespace divisi {
 namespace {
 
-// OpenSSL looks an algorithm up by name and takes locks doing so, which costs more than hashing a
-// page does; this is done once. The object is immutable.
-const EVP_MD* Sha256() {
-  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  CHECK(algorithm != nullptr, "OpenSSL has no SHA256");
-  return algorithm;
-}
-
 // Fields with their lengths, so that no two lists of fields give the same bytes.
 class FieldHasher {
  public:
-  explicit FieldHasher(std::string_view tag) : context_(EVP_MD_CTX_new()) {
-    CHECK(context_ != nullptr && EVP_DigestInit_ex2(context_, Sha256(), nullptr) == 1);
-    Field(tag.data(), tag.size());
-  }
-  ~FieldHasher() { EVP_MD_CTX_free(context_); }
-  FieldHasher(const FieldHasher&) = delete;
-  FieldHasher& operator=(const FieldHasher&) = delete;
+  explicit FieldHasher(std::string_view tag) { Field(tag.data(), tag.size()); }
 
   void Field(const void* data, size_t size) {
     const uint32_t n = static_cast<uint32_t>(size);
@@ -37,30 +22,19 @@ class FieldHasher {
     Update(data, size);
   }
 
-  BlockKey Finish() {
-    BlockKey key;
-    unsigned size = 0;
-    CHECK(EVP_DigestFinal_ex(context_, key.bytes.data(), &size) == 1 && size == key.bytes.size());
-    return key;
-  }
+  BlockKey Finish() { return {hash_.Finish()}; }
 
  private:
-  void Update(const void* data, size_t size) { CHECK(EVP_DigestUpdate(context_, data, size) == 1); }
+  void Update(const void* data, size_t size) {
+    hash_.Add({static_cast<const std::byte*>(data), size});
+  }
 
-  EVP_MD_CTX* context_;
+  Sha256 hash_;
 };
 
 }  // namespace
 
-std::string BlockKey::Hex() const {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string hex;
-  for (const uint8_t byte : bytes) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
+std::string BlockKey::Hex() const { return divisi::Hex(bytes); }
 
 BlockKey RootKey(const KeySpace& space) {
   FieldHasher hasher("divisi.key-space.1");

@@ -1,7 +1,6 @@
 #include "divisi/serve/gateway.h"
 
 #include <algorithm>
-#include <random>
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
@@ -58,10 +57,7 @@ Gateway::Gateway(GatewayOptions options, const Clock& clock, Logger& logger)
       clock_(clock),
       logger_(logger),
       started_unix_seconds_(static_cast<int64_t>(UnixSeconds())),
-      random_key_([] {
-        std::random_device device;
-        return (static_cast<uint64_t>(device()) << 32) | device();
-      }()) {
+      random_key_(SystemRandom()) {
   CHECK(!options_.model_names.empty(), "a gateway without a model name");
 }
 
@@ -101,9 +97,9 @@ void Gateway::Handle(HttpRequest request, std::shared_ptr<HttpExchange> exchange
     return r.path == path || (r.path == kModelPrefix && path.starts_with(kModelPrefix));
   });
   if (route == Routes().end()) {
-    return AnswerError(call, {.status = 404,
-                              .message = Format("there is no {} here", path),
-                              .code = "unknown_url"});
+    return AnswerError(
+        call,
+        {.status = 404, .message = Format("there is no {} here", path), .code = "unknown_url"});
   }
   const std::string& method = call.request.method;
   if (method != route->method && !(route->method == "GET" && method == "HEAD")) {
@@ -205,20 +201,17 @@ void Gateway::StartCompletion(const Call& call, Loaded& loaded, PreparedRequest 
   if (!request.generation.seed) request.generation.sampling.seed = DrawNumber();
   CompletionLabel label;
   label.head.kind = request.kind;
-  label.head.id = Format("{}-{:016x}{:016x}",
-                         request.kind == ApiKind::kChat ? "chatcmpl" : "cmpl", DrawNumber(),
-                         DrawNumber());
+  label.head.id = Format("{}-{:016x}{:016x}", request.kind == ApiKind::kChat ? "chatcmpl" : "cmpl",
+                         DrawNumber(), DrawNumber());
   label.head.created_unix_seconds = static_cast<int64_t>(UnixSeconds());
-  label.head.model = request.generation.model.empty() ? options_.model_names[0]
-                                                      : request.generation.model;
+  label.head.model =
+      request.generation.model.empty() ? options_.model_names[0] : request.generation.model;
   label.request_id = call.request_id;
   label.peer = call.request.peer;
   label.arrived = call.arrived;
   label.headers = CommonHeaders(call);
-  const CompletionContext context{.model = &loaded.model,
-                                  .clock = &clock_,
-                                  .metrics = &loaded.metrics,
-                                  .logger = &logger_};
+  const CompletionContext context{
+      .model = &loaded.model, .clock = &clock_, .metrics = &loaded.metrics, .logger = &logger_};
   Completion::Start(context, std::move(label), std::move(request), call.exchange);
 }
 

@@ -82,6 +82,15 @@ void Worker::State::PeerGone(NodeId peer, Seconds now) {
   }
 }
 
+const StepPlan& Worker::State::Plan() {
+  const StepPlan& plan = scheduler_.Plan();
+  for (const StepSlice& slice : plan.slices) {
+    const bool decode = slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
+    (decode ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
+  }
+  return plan;
+}
+
 void Worker::State::Commit(std::vector<SliceResult> results, Seconds now) {
   Apply(scheduler_.Commit(std::move(results)), now);
 }

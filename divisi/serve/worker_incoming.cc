@@ -108,7 +108,6 @@ void Worker::State::ApplyIncoming(const TransferId& id, SchedulerEvent event, Se
   switch (event.kind) {
     case SchedulerEvent::Kind::kToken:
       incoming.tokens.push_back(std::move(event.token));
-      ++counters_.decode_tokens;
       return;
     case SchedulerEvent::Kind::kPromptScores:
       std::ranges::move(event.prompt_scores, std::back_inserter(incoming.prompt_scores));

@@ -27,7 +27,7 @@ class Worker::State {
   void PeerGone(NodeId peer, Seconds now);
   void Tick(Seconds now);
   std::optional<Seconds> NextTimer() const;
-  const StepPlan& Plan() { return scheduler_.Plan(); }
+  const StepPlan& Plan();
   void Commit(std::vector<SliceResult> results, Seconds now);
   bool HasWork() const { return scheduler_.HasWork(); }
   std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }

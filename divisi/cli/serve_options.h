@@ -1,16 +1,14 @@
-// `divisi serve`: one worker that does all, behind its own gateway.
+// What a server of a model is told on the command line; serve, worker and gateway take each a part.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "divisi/catalog/model_spec.h"
-#include "divisi/core/result.h"
-#include "divisi/core/units.h"
-#include "divisi/model/kv_pages.h"
+namespace CLI {
+class App;
+}
 
 namespace divisi {
 
@@ -38,17 +36,14 @@ struct ServeOptions {
   std::string allowed_origin;
 };
 
-// Pages and context that fit the options, the model and the memory.
-struct KvBudget {
-  int64_t pages = 0;
-  int64_t max_model_len = 0;
-  Bytes memory;
-};
-
-// available: memory that the system can give.
-// Errors: kInvalidArgument for an unreadable amount, kOutOfRange where it can't hold one sequence
-// of the length asked for (or a single page), or where that length is beyond the model's positions.
-Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec,
-                              const KvLayout& layout, Bytes available);
+// --host, --port, --served-model-name, --api-key, --chat-template, --allowed-origin
+void AddHttpOptions(CLI::App& serve, ServeOptions& options);
+// What the model is computed in and with: --dtype, --isa, --threads, --weights
+void AddComputeOptions(CLI::App& serve, ServeOptions& options);
+// --max-num-seqs, --max-num-batched-tokens, --max-model-len, --max-waiting, --kv-memory,
+// --no-prefix-caching
+void AddLimitOptions(CLI::App& serve, ServeOptions& options);
+// --drain-seconds, --log-json
+void AddProcessOptions(CLI::App& serve, ServeOptions& options);
 
 }  // namespace divisi

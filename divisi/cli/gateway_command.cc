@@ -1,0 +1,126 @@
+// divisi gateway: the OpenAI surface over workers that connect to it.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "divisi/cli/commands.h"
+#include "divisi/cli/model_setup.h"
+#include "divisi/cli/serve_options.h"
+#include "divisi/cli/stop_signal.h"
+#include "divisi/core/clock.h"
+#include "divisi/core/log.h"
+#include "divisi/serve/cluster_backend.h"
+#include "divisi/serve/gateway.h"
+#include "divisi/serve/http_server.h"
+
+namespace divisi {
+namespace {
+
+struct GatewayCommandOptions {
+  ServeOptions serve;
+  std::string control_host = "127.0.0.1";
+  int control_port = 8001;
+  int64_t disaggregate_from = 0;
+};
+
+// The parts of a gateway, torn down in the reverse order.
+class GatewayProcess {
+ public:
+  GatewayProcess(const GatewayCommandOptions& options, Logger& logger)
+      : options_(options),
+        logger_(logger),
+        backend_({.dispatch = {.max_waiting = options.serve.max_waiting,
+                               .disaggregate_from = options.disaggregate_from}},
+                 clock_, logger),
+        gateway_({.model_names = ServedNames(options.serve),
+                  .api_key = options.serve.api_key,
+                  .allowed_origin = options.serve.allowed_origin,
+                  .version = DIVISI_VERSION},
+                 clock_, logger) {}
+
+  Result<void> Start() {
+    ASSIGN_OR_RETURN(const int control,
+                     backend_.Listen(options_.control_host, options_.control_port));
+    ASSIGN_OR_RETURN(
+        HttpServer http,
+        HttpServer::Start({.host = options_.serve.host, .port = options_.serve.port}, gateway_));
+    http_.emplace(std::move(http));
+    ASSIGN_OR_RETURN(const ModelSpec spec, LoadModelSpec(options_.serve.model));
+    ASSIGN_OR_RETURN(text_, LoadServedText(options_.serve, spec, logger_));
+    GatewayModel model = ServedGatewayModel(*text_, spec);
+    model.backend = &backend_;
+    const int64_t wanted = options_.serve.max_model_len;
+    model.max_model_len = wanted > 0 ? wanted : int64_t{spec.max_positions};
+    model.limited_by = wanted > 0 ? "--max-model-len" : "";
+    gateway_.SetModel(std::move(model));
+    std::printf("control on %s:%d\nlistening on http://%s:%d\n", options_.control_host.c_str(),
+                control, options_.serve.host.c_str(), http_->port());
+    std::fflush(stdout);
+    return {};
+  }
+
+  void Stop() {
+    gateway_.Drain();
+    http_->Stop(Seconds(options_.serve.drain_seconds));
+  }
+
+ private:
+  const GatewayCommandOptions& options_;
+  Logger& logger_;
+  SteadyClock clock_;
+  std::optional<TextAssets> text_;
+  ClusterBackend backend_;
+  Gateway gateway_;                 // After what it uses.
+  std::optional<HttpServer> http_;  // Last: it is stopped before what it serves goes.
+};
+
+void Run(const GatewayCommandOptions& options) {
+  auto* stop = new StopSignal;  // For the process's life, as its header asks.
+  RaiseDescriptorLimit();
+  Logger logger({.json = options.serve.log_json});
+  GatewayProcess process(options, logger);
+  if (const auto started = process.Start(); !started) FailCommand(started.error());
+  stop->ServeUntilAsked();
+  logger.Log(LogLevel::kInfo, "stopping", {{"drain_seconds", options.serve.drain_seconds}});
+  process.Stop();
+}
+
+}  // namespace
+
+void AddGatewayCommand(CLI::App& app) {
+  auto options = std::make_shared<GatewayCommandOptions>();
+  CLI::App& command = *app.add_subcommand(
+      "gateway", "The OpenAI HTTP API over the workers of a cluster, which connect to it");
+  command.footer(
+      "Example, three processes:\n  divisi gateway --model models/tiny-qwen3 --port 8000\n"
+      "  divisi worker --model models/tiny-qwen3 --role prefill --gateway 127.0.0.1:8001\n"
+      "  divisi worker --model models/tiny-qwen3 --role decode --gateway 127.0.0.1:8001");
+  ServeOptions& serve = options->serve;
+  command.add_option("--model", serve.model, "Checkpoint directory: for its text side")->required();
+  AddHttpOptions(command, serve);
+  command.add_option("--control-host", options->control_host, "Address that workers connect to")
+      ->capture_default_str();
+  command.add_option("--control-port", options->control_port, "Port that workers connect to")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  command
+      .add_option("--max-model-len", serve.max_model_len,
+                  "Longest prompt plus output; 0 is what the model allows")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command
+      .add_option("--max-waiting", serve.max_waiting, "Queued requests; beyond it clients get 429")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command
+      .add_option("--disaggregate-from", options->disaggregate_from,
+                  "Prompts of at least this many tokens go to prefill and decode workers where "
+                  "there are replicas too; 0 is all")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  AddProcessOptions(command, serve);
+  command.callback([options] { Run(*options); });
+}
+
+}  // namespace divisi

@@ -1,0 +1,54 @@
+// From a command's options to a loaded model, its text side and their places in a process: what
+// serve, worker and gateway have in common.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "divisi/cli/kv_budget.h"
+#include "divisi/cli/serve_options.h"
+#include "divisi/core/clock.h"
+#include "divisi/core/log.h"
+#include "divisi/serve/gateway_prompt.h"
+#include "divisi/serve/model_executor.h"
+#include "divisi/serve/scheduler.h"
+#include "divisi/serve/text_assets.h"
+
+namespace divisi {
+
+// Each client or peer is a descriptor: takes as many as the system lets the process.
+void RaiseDescriptorLimit();
+
+// Names that requests may use: the given ones, or the directory's.
+std::vector<std::string> ServedNames(const ServeOptions& options);
+
+struct ServedModel {
+  std::unique_ptr<ModelExecutor> executor;
+  KvBudget budget;
+  std::string fingerprint;  // Of config and weights (ModelFingerprint)
+
+  SchedulerOptions Scheduling(const ServeOptions& options) const;
+};
+
+// Loads with a progress bar; warns of tensors that the model has no place for.
+// Errors: those of LoadModelSpec, CheckServable, ChooseIsa, PlanKvMemory and ModelExecutor::Load.
+Result<ServedModel> LoadServedModel(const ServeOptions& options, const Clock& clock,
+                                    Logger& logger);
+
+// Errors: those of LoadTextAssets.
+Result<TextAssets> LoadServedText(const ServeOptions& options, const ModelSpec& spec,
+                                  Logger& logger);
+// All but backend, max_model_len and limited_by. Refers to text.
+GatewayModel ServedGatewayModel(const TextAssets& text, const ModelSpec& spec);
+
+// The flag that holds the context below the model's own; empty: none does.
+const char* LimitingFlag(const ServeOptions& options, const KvBudget& budget,
+                         const ModelSpec& spec);
+
+// A name for what the weights compute: SHA-256 over config.json and, of each tensor in the order of
+// their names, its name, type, shape and the bytes at its beginning, middle and end. Enough to tell
+// checkpoints apart, and a matter of milliseconds where hashing gigabytes is one of seconds.
+std::string ModelFingerprint(const Checkpoint& checkpoint);
+
+}  // namespace divisi
