@@ -108,6 +108,7 @@ const std::vector<Library>& ThirdParty() {
       {"OpenSSL", {"openssl/"}, {}},
       {"yaml-cpp", {"yaml-cpp/"}, {}},
       {"oneDNN", {"dnnl", "oneapi/"}, {}},
+      {"UCX", {"ucp/", "uct/", "ucs/"}, {}},
       // Kernels are compiled once per instruction set, and choose it by Highway.
       {"Highway", {"hwy/"}, {"divisi/model/ops"}},
       {"intrinsics", {"immintrin"}, {"divisi/model/ops"}},

@@ -58,6 +58,8 @@ struct RemoteWrite {
   std::span<const std::byte> local;  // Unchanged until kWritten.
   Bytes offset;
   uint64_t token = 0;  // Comes back with kWritten. The caller's.
+
+  Bytes size() const { return Bytes(static_cast<int64_t>(local.size())); }
 };
 
 struct TransportEvent {
@@ -69,6 +71,7 @@ struct TransportEvent {
   Kind kind = Kind::kWritten;
   NodeId peer;
   uint64_t token = 0;
+  Bytes size;          // Of the write.
   bool ok = true;      // False with kLost.
   std::string reason;  // Where not ok.
 };

@@ -1,0 +1,29 @@
+// The Transport between processes and hosts, over UCX: RDMA, shared memory or TCP, whichever UCX
+// finds between the two (UCX_TLS and UCX_NET_DEVICES choose).
+//
+// The owner of a region takes part in every write (data_message.h): it checks key and range, has
+// the bytes placed, and answers. So its program must poll, a stranger's mistake can't reach other
+// memory, and closing a connection at the owner is a certain fence.
+//
+// Who may connect: whoever reaches the port. UCX neither encrypts nor authenticates, and its own
+// parsing of what arrives is not hardened: keep the data network apart from clients.
+// A peer's death is seen when its sockets close (a killed process) or after `silence` (a lost
+// host).
+//
+// Source: UCX 1.13, docs "Client-server" and "Error handling mode peer".
+#pragma once
+
+#include <memory>
+
+#include "divisi/core/clock.h"
+#include "divisi/net/transport.h"
+
+namespace divisi {
+
+// `clock` must outlive the transport.
+// Errors: kInvalidArgument for an address that can't be listened on, or a wildcard without
+// `advertise`; kUnavailable for a taken port, or where UCX can't start.
+Result<std::unique_ptr<Transport>> OpenUcxTransport(const TransportOptions& options,
+                                                    const Clock& clock);
+
+}  // namespace divisi
