@@ -209,6 +209,7 @@ class Reader {
 
   void CheckWorkers(YamlFields& cards, const CardGroup& group) const {
     const int size = group.CardsPerWorker();
+    if (size == 0) return;  // A degree could not be read: an error has been kept already.
     const auto& moe = scenario_.model.moe;
     if (group.count % size != 0) {
       cards.Fail("count", Format("{} cards do not make whole workers of {} (tensor_parallel {} x "

@@ -96,11 +96,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"cards.0.tensor_parallel=3",
             "s.yaml:3: cards[0].count: 4 cards do not make whole "
             "workers of 3"},
+        Bad{"cards.0.tensor_parallel=0", "s.yaml:3: cards[0].tensor_parallel: expected"},
         Bad{"cards.0.expert_parallel=2",
             "s.yaml:3: cards[0].expert_parallel: qwen3-8b has no "
             "experts"},
         Bad{"cards.1.name=A100 80GB SXM", "s.yaml:4: cards[1]: a second group called"},
         Bad{"links.0.between=[a, c]", "s.yaml:6: links[0].between: no cards are at host 'c'"},
+        Bad{"cards=[]", "s.yaml:3: cards: expected a list of at least one group"},
         Bad{"links=[]", "no link joins hosts 'a' and 'b'"},
         Bad{"links.0.bandwidth=25", "s.yaml:6: links[0].bandwidth: '25' has no unit"},
         Bad{"workload.output_tokens=0", "s.yaml:10: workload.output_tokens: expected"},
