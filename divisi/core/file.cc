@@ -74,7 +74,17 @@ Result<std::string> ReadFile(const std::filesystem::path& path, size_t max_bytes
   return content;
 }
 
+Result<void> CheckReplaceable(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return {};
+  return Error{
+      Code::kInvalidArgument,
+      Format("cannot write {}: a link, device or directory is there; name a file", path.string())};
+}
+
 Result<void> WriteFileAtomic(const std::filesystem::path& path, std::string_view content) {
+  RETURN_IF_ERROR(CheckReplaceable(path));
   const std::filesystem::path temporary = path.string() + Format(".tmp{}", ::getpid());
   {
     const Descriptor file(

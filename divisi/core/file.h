@@ -15,8 +15,13 @@ namespace divisi {
 // Errors: kNotFound; kOutOfRange when larger than max_bytes; kInternal for what the system reports.
 Result<std::string> ReadFile(const std::filesystem::path& path, size_t max_bytes);
 
+// Refuses what a rename over `path` would destroy: a device, a pipe, a directory, and a link,
+// whatever it leads to (/dev/stdout may lead to a regular file). A regular file, or nothing,
+// passes. Errors:  kInvalidArgument with the path and the remedy.
+Result<void> CheckReplaceable(const std::filesystem::path& path);
+
 // Writes a temporary file beside `path`, syncs it, and renames it over `path`: a reader sees the
-// old content or the new, never a part.
+// old content or the new, never a part. Errors: those of CheckReplaceable; kNotFound; kInternal.
 Result<void> WriteFileAtomic(const std::filesystem::path& path, std::string_view content);
 
 // A file mapped read-only for as long as this object lives. The bytes are the page cache's own:

@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "divisi/core/file.h"
+
 namespace divisi {
 
 Result<FileWriter> FileWriter::Create(const std::filesystem::path& path) {
+  RETURN_IF_ERROR(CheckReplaceable(path));
   const std::filesystem::path temporary = path.string() + Format(".tmp{}", ::getpid());
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   FileWriter writer(fd, path, temporary);

@@ -15,7 +15,7 @@ namespace divisi {
 class FileWriter {
  public:
   // Errors of all: kNotFound for a missing directory; kInternal for what the system reports (a full
-  // disk, say), with the path.
+  // disk, say), with the path. Of Create also those of CheckReplaceable.
   static Result<FileWriter> Create(const std::filesystem::path& path);
   FileWriter(FileWriter&& other) noexcept;
   FileWriter& operator=(FileWriter&& other) = delete;

@@ -1,6 +1,7 @@
 #include "divisi/core/file_writer.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "divisi/core/file.h"
 
@@ -41,10 +42,27 @@ TEST_F(FileWriterTest, AbandonedLeavesNothing) {
 
 TEST_F(FileWriterTest, SaysWhatIsWrong) {
   EXPECT_EQ(FileWriter::Create(directory_ / "no" / "file").error().code, Code::kNotFound);
+}
+
+// A rename over a device, as root, takes it from the whole machine.
+TEST_F(FileWriterTest, ReplacesOnlyRegularFiles) {
+  const auto pipe = directory_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ASSERT_TRUE(WriteFileAtomic(directory_ / "file", "old").ok());
+  std::filesystem::create_symlink(pipe, directory_ / "link");
+  std::filesystem::create_symlink(directory_ / "file", directory_ / "link to file");
   std::filesystem::create_directories(directory_ / "taken");
-  FileWriter writer = FileWriter::Create(directory_ / "taken").value();
-  EXPECT_NE(writer.Commit().error().message.find("taken"), std::string::npos);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
+  for (const char* name : {"pipe", "link", "link to file", "taken"}) {
+    const auto writer = FileWriter::Create(directory_ / name);
+    ASSERT_FALSE(writer.ok()) << name;
+    EXPECT_EQ(writer.error().code, Code::kInvalidArgument);
+    EXPECT_NE(writer.error().message.find(name), std::string::npos);
+    EXPECT_FALSE(WriteFileAtomic(directory_ / name, "text").ok()) << name;
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+  EXPECT_TRUE(std::filesystem::is_symlink(directory_ / "link"));
+  EXPECT_TRUE(std::filesystem::is_symlink(directory_ / "link to file"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 5);
 }
 
 }  // namespace
