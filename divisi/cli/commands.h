@@ -18,6 +18,10 @@ namespace divisi {
 // or 2 where the error is of the user's input. Only for use inside a command's callback.
 [[noreturn]] void FailCommand(const Error& error);
 
+// Runs the command line: parses it, then the callbacks of its command. Returns the exit status: 0,
+// also for --help; what FailCommand says; 2 where the command line itself is wrong.
+int RunCommandLine(CLI::App& app, int argc, const char* const* argv);
+
 // The command `name` that only holds others ("bench" of "bench serve"); made by whoever asks first.
 CLI::App* CommandGroup(CLI::App& app, const std::string& name, const std::string& description);
 

@@ -1,21 +1,9 @@
 // divisi: one binary, one subcommand per job. A request's path through the code starts at
 // serve_command.cc.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <csignal>
-#include <cstdio>
 
 #include "divisi/cli/commands.h"
-
-namespace {
-
-bool HasCommand(const CLI::App& app, const std::string& name) {
-  const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
-  return std::ranges::any_of(commands,
-                             [&](const CLI::App* command) { return command->get_name() == name; });
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
@@ -38,11 +26,5 @@ int main(int argc, char** argv) {
 
   // A pipe that nobody reads (a log's, an answer's) is an error of that write, not our end.
   std::signal(SIGPIPE, SIG_IGN);
-  // CLI11 would only say that a command is required.
-  if (argc > 1 && argv[1][0] != '-' && !HasCommand(app, argv[1])) {
-    std::fprintf(stderr, "divisi: there is no command '%s'; see divisi --help\n", argv[1]);
-    return 2;
-  }
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  return divisi::RunCommandLine(app, argc, argv);
 }

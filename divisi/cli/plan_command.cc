@@ -43,15 +43,6 @@ T OrFail(Result<T> result) {
   return std::move(result).value();
 }
 
-Catalog CatalogOf(const Options& options) {
-  Catalog catalog = Catalog::BuiltIn();
-  for (const std::string& path : options.catalogs) {
-    const std::string text = OrFail(ReadFile(path, kMaxYamlBytes));
-    if (const auto added = catalog.Add(text, path); !added) FailCommand(added.error());
-  }
-  return catalog;
-}
-
 // A config.json beside the scenario, or wherever an absolute path leads.
 Result<ModelSpec> LoadConfig(const std::filesystem::path& scenario, const std::string& path) {
   constexpr size_t kMostConfigBytes = size_t{1} << 20;
@@ -104,7 +95,7 @@ class Command {
  public:
   explicit Command(const Options& options)
       : options_(options),
-        catalog_(CatalogOf(options)),
+        catalog_(CatalogWith(options.catalogs)),
         tree_(OrFail(
             ParseYaml(OrFail(ReadFile(options.scenario, kMaxYamlBytes)), options.scenario))) {
     for (const std::string& set : options.sets) {
