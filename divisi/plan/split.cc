@@ -89,6 +89,26 @@ void KeepFrontier(std::vector<Point>& points) {
   points.resize(kept);
 }
 
+// The counts of 0 to `count` whose bound is at least `enough`, as [first, last]; empty where the
+// first is greater. The bound is the value of a linear program, so concave in one count: these are
+// a run, whose ends are found by bisection. Only few of many cards are in it.
+template <typename BoundOf>
+std::pair<int, int> CountsAbove(int count, double enough, const BoundOf& bound_of) {
+  const auto first_that = [](int from, int to, const auto& holds) {
+    while (from < to) {
+      const int middle = from + (to - from) / 2;
+      holds(middle) ? to = middle : from = middle + 1;
+    }
+    return from;
+  };
+  const int peak =
+      first_that(0, count, [&](int cards) { return bound_of(cards + 1) <= bound_of(cards); });
+  if (bound_of(peak) < enough) return {1, 0};
+  const auto above = [&](int cards) { return bound_of(cards) >= enough; };
+  return {first_that(0, peak, above),
+          first_that(peak + 1, count + 1, [&](int cards) { return !above(cards); }) - 1};
+}
+
 // types: a half. others: the other half. enough: a choice whose bound is less is left out.
 Layers Frontiers(std::span<const SplitType> types, std::span<const SplitType> others,
                  double enough) {
@@ -101,11 +121,15 @@ Layers Frontiers(std::span<const SplitType> types, std::span<const SplitType> ot
     std::vector<Point> next;
     for (size_t i = 0; i < layers.back().size(); ++i) {
       const Point& from = layers.back()[i];
-      for (int cards = type.count; cards >= 0; --cards) {
-        const Point point{from.prefill + cards * type.prefill.value,
-                          from.decode + (type.count - cards) * type.decode.value, cards, i};
-        if (bound(point.prefill, point.decode) >= enough) next.push_back(point);
-      }
+      const auto point_of = [&](int cards) {
+        return Point{from.prefill + cards * type.prefill.value,
+                     from.decode + (type.count - cards) * type.decode.value, cards, i};
+      };
+      const auto [least, most] = CountsAbove(type.count, enough, [&](int cards) {
+        const Point point = point_of(cards);
+        return bound(point.prefill, point.decode);
+      });
+      for (int cards = most; cards >= least; --cards) next.push_back(point_of(cards));
     }
     KeepFrontier(next);
     layers.push_back(std::move(next));
