@@ -14,10 +14,14 @@ void Put(std::string& out, const HelloMessage& hello) {
   PutU64(out, hello.from.value);
   PutU64(out, hello.to.value);
   PutU64(out, hello.key);
+  PutU64(out, hello.memory.pid);
+  PutU64(out, hello.memory.proof_address);
+  PutU64(out, hello.memory.proof);
 }
 void Put(std::string& out, const WelcomeMessage& welcome) {
   PutU32(out, kWelcome);
   PutU32(out, static_cast<uint32_t>(welcome.refusal));
+  PutU32(out, welcome.reads ? 1 : 0);
 }
 void Put(std::string& out, const WriteMessage& write) {
   PutU32(out, kWrite);
@@ -25,6 +29,7 @@ void Put(std::string& out, const WriteMessage& write) {
   PutU64(out, write.key);
   PutU64(out, static_cast<uint64_t>(write.offset.value));
   PutU64(out, static_cast<uint64_t>(write.size.value));
+  PutU64(out, write.source);
 }
 void Put(std::string& out, const AcksMessage& message) {
   CHECK(message.acks.size() <= kMaxAcks);
@@ -72,6 +77,9 @@ Result<DataMessage> ReadHello(WireReader& reader, std::string_view bytes) {
   hello.from.value = reader.U64();
   hello.to.value = reader.U64();
   hello.key = reader.U64();
+  hello.memory.pid = reader.U64();
+  hello.memory.proof_address = reader.U64();
+  hello.memory.proof = reader.U64();
   if (!reader.AtEnd()) return Bad(bytes);
   return DataMessage(hello);
 }
@@ -82,6 +90,7 @@ Result<DataMessage> ReadWrite(WireReader& reader, std::string_view bytes) {
   write.key = reader.U64();
   write.offset.value = static_cast<int64_t>(reader.U64());
   write.size.value = static_cast<int64_t>(reader.U64());
+  write.source = reader.U64();
   if (!reader.AtEnd() || write.offset.value < 0 || write.size.value < 0) return Bad(bytes);
   return DataMessage(write);
 }
@@ -119,8 +128,9 @@ Result<DataMessage> DecodeData(std::string_view bytes) {
       return ReadHello(reader, bytes);
     case kWelcome: {
       const uint32_t refusal = reader.U32();
-      if (!reader.AtEnd() || !IsRefusal(refusal)) return Bad(bytes);
-      return DataMessage(WelcomeMessage{static_cast<DataRefusal>(refusal)});
+      const uint32_t reads = reader.U32();
+      if (!reader.AtEnd() || !IsRefusal(refusal) || reads > 1) return Bad(bytes);
+      return DataMessage(WelcomeMessage{static_cast<DataRefusal>(refusal), reads == 1});
     }
     case kWrite:
       return ReadWrite(reader, bytes);

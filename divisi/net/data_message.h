@@ -5,8 +5,8 @@
 //     |------------------->|      ends earlier connections of the same writer first
 //     |            Welcome |      or why not
 //     |<-------------------|
-//     | Write + bytes      |      checked again: key and range
-//     |===================>|
+//     | Write + bytes      |      checked again: key and range. On one host the owner fetches the
+//     |===================>|      bytes itself from where Write says (peer_memory.h)
 //     |               Acks |      the bytes are in place, or why not; several in one message
 //     |<-------------------|
 #pragma once
@@ -20,6 +20,7 @@
 #include "divisi/core/ids.h"
 #include "divisi/core/result.h"
 #include "divisi/core/units.h"
+#include "divisi/net/peer_memory.h"
 
 namespace divisi {
 
@@ -39,18 +40,21 @@ struct HelloMessage {
   NodeId from;
   NodeId to;
   uint64_t key = 0;
+  PeerMemory memory;  // Of the writer, where it lets the owner read it.
   friend bool operator==(const HelloMessage&, const HelloMessage&) = default;
 };
 struct WelcomeMessage {
   DataRefusal refusal = DataRefusal::kNone;
+  bool reads = false;  // The owner can read the writer's memory.
   friend bool operator==(const WelcomeMessage&, const WelcomeMessage&) = default;
 };
-// Precedes `size` bytes.
+// Precedes `size` bytes, or says where they lie in the writer's memory.
 struct WriteMessage {
   uint64_t sequence = 0;
   uint64_t key = 0;
   Bytes offset;
   Bytes size;
+  uint64_t source = 0;  // 0: they follow.
   friend bool operator==(const WriteMessage&, const WriteMessage&) = default;
 };
 struct Ack {

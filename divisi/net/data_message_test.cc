@@ -12,8 +12,8 @@ AcksMessage Acks(size_t count) {
 }
 
 std::vector<DataMessage> Samples() {
-  return {HelloMessage{{1}, {~0ULL}, 3}, WelcomeMessage{DataRefusal::kRefused},
-          WriteMessage{1, 2, Bytes(3), Bytes(int64_t{1} << 40)}, Acks(0), Acks(kMaxAcks)};
+  return {HelloMessage{{1}, {~0ULL}, 3, {4, 5, 6}}, WelcomeMessage{DataRefusal::kRefused, true},
+          WriteMessage{1, 2, Bytes(3), Bytes(int64_t{1} << 40), ~0ULL}, Acks(0), Acks(kMaxAcks)};
 }
 
 TEST(DataMessageTest, RoundTrips) {

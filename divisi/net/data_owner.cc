@@ -49,11 +49,20 @@ void DataOwner::Receive(Connection connection, std::string_view header, bool ok)
   }
   const auto* write = std::get_if<WriteMessage>(&*message);
   if (write == nullptr) return Close(connection, state, "a writer sent what only owners send");
-  // Bytes were checked by Place; a write of none is checked here.
+  // What came with its bytes was checked by Place.
   DataRefusal refusal = ok ? DataRefusal::kNone : DataRefusal::kIncomplete;
-  if (write->size.value == 0) refusal = Check(state, *write, 0);
+  if (write->size.value == 0 || write->source != 0) refusal = Fetch(state, *write);
   if (refusal == DataRefusal::kNone) received_ += write->size;
   state.acks.push_back({write->sequence, refusal});
+}
+
+DataRefusal DataOwner::Fetch(const State& state, const WriteMessage& write) const {
+  const auto bytes = static_cast<size_t>(write.size.value);
+  const DataRefusal refusal = Check(state, write, bytes);
+  if (refusal != DataRefusal::kNone || bytes == 0) return refusal;
+  std::byte* const to = regions_.at(write.key).data() + write.offset.value;
+  const bool whole = state.memory.pid != 0 && read_(state.memory, write.source, to, bytes);
+  return whole ? DataRefusal::kNone : DataRefusal::kIncomplete;
 }
 
 void DataOwner::Hello(Connection connection, State& state, const HelloMessage& hello) {
@@ -69,10 +78,11 @@ void DataOwner::Hello(Connection connection, State& state, const HelloMessage& h
   }
   if (refusal != DataRefusal::kNone) {
     // The writer closes it when it has read this; hello_by closes it otherwise.
-    actions_.push_back({connection, EncodeData(WelcomeMessage{refusal})});
+    actions_.push_back({connection, EncodeData(WelcomeMessage{refusal, false})});
     return;
   }
   state.writer = hello.from;
+  if (options_.read_peers && read_(hello.memory, 0, nullptr, 0)) state.memory = hello.memory;
   for (auto& [other, earlier] : connections_) {
     if (other < connection && earlier.writer == hello.from) {
       Close(other, earlier, "its writer connected anew");
@@ -93,7 +103,8 @@ void DataOwner::WelcomeWaiting() {
     if (!state.writer || !busy.insert(*state.writer).second) continue;
     if (state.welcomed || state.closing || IsRefused(*state.writer)) continue;
     state.welcomed = true;
-    actions_.push_back({connection, EncodeData(WelcomeMessage{})});
+    actions_.push_back(
+        {connection, EncodeData(WelcomeMessage{DataRefusal::kNone, state.memory.pid != 0})});
   }
 }
 

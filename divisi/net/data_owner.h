@@ -6,10 +6,12 @@
 // writer that connects anew knows that nothing of before lands any more.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "divisi/net/data_message.h"
 #include "divisi/net/transport.h"
@@ -25,7 +27,12 @@ class DataOwner {
     std::string close;    // ...or, where not empty, why it is to be closed.
   };
 
-  explicit DataOwner(const TransportOptions& options) : options_(options) {}
+  // Fetches bytes from a writer's memory, as ReadPeerMemory does.
+  using Read =
+      std::function<bool(const PeerMemory&, uint64_t address, std::byte* to, size_t bytes)>;
+
+  DataOwner(const TransportOptions& options, Read read)
+      : options_(options), read_(std::move(read)) {}
 
   void AddRegion(uint64_t key, std::span<std::byte> memory);
 
@@ -58,15 +65,18 @@ class DataOwner {
     bool welcomed = false;
     bool closing = false;
     Seconds hello_by;
+    PeerMemory memory;  // Of the writer; pid 0: not to be read.
     std::vector<Ack> acks;
   };
 
   void Hello(Connection connection, State& state, const HelloMessage& hello);
   void Close(Connection connection, State& state, const std::string& reason);
   void WelcomeWaiting();
+  DataRefusal Fetch(const State& state, const WriteMessage& write) const;
   DataRefusal Check(const State& state, const WriteMessage& write, size_t bytes) const;
 
   const TransportOptions options_;
+  const Read read_;
   std::map<uint64_t, std::span<std::byte>> regions_;  // By key.
   // Lives of processes that were declared dead. Grows by one with each, for this process's life.
   std::set<NodeId> refused_;

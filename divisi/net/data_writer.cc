@@ -4,13 +4,14 @@
 
 namespace divisi {
 
-DataWriter::DataWriter(const TransportOptions& options, const RegionDescriptor& region, Seconds now)
+DataWriter::DataWriter(const TransportOptions& options, const RegionDescriptor& region,
+                       const PeerMemory& own, Seconds now)
     : self_(options.self),
       region_(region),
       greeted_by_(now + options.connect),
       silence_(options.silence),
       news_(now) {
-  sends_.push_back({.header = EncodeData(HelloMessage{self_, region.owner, region.key})});
+  sends_.push_back({.header = EncodeData(HelloMessage{self_, region.owner, region.key, own})});
 }
 
 Result<void> DataWriter::Write(const RemoteWrite& write, Seconds now) {
@@ -36,8 +37,10 @@ void DataWriter::Fill(Seconds now) {
     if (!flights_.empty() && in_flight_ + size > kWriteWindow) return;
     if (flights_.empty()) news_ = now;
     const uint64_t sequence = ++last_sequence_;
-    sends_.push_back({EncodeData(WriteMessage{sequence, region_.key, write.offset, size}),
-                      write.local, sequence});
+    const uint64_t source =
+        owner_reads_ ? reinterpret_cast<uintptr_t>(write.local.data()) : uint64_t{0};
+    sends_.push_back({EncodeData(WriteMessage{sequence, region_.key, write.offset, size, source}),
+                      source == 0 ? write.local : std::span<const std::byte>(), sequence});
     in_flight_ += size;
     flights_.emplace(sequence, Flight{write});
     waiting_.pop_front();
@@ -53,6 +56,7 @@ Result<void> DataWriter::Receive(std::string_view header, Seconds now) {
     }
     if (ready_) return {};
     ready_ = true;
+    owner_reads_ = welcome->reads;
     events_.push_back({.kind = TransportEvent::Kind::kConnected, .peer = region_.owner});
     Fill(now);
     return {};

@@ -26,7 +26,9 @@ class DataWriter {
     uint64_t token = 0;  // 0: not a write.
   };
 
-  DataWriter(const TransportOptions& options, const RegionDescriptor& region, Seconds now);
+  // own: this process's memory, where owners may read it.
+  DataWriter(const TransportOptions& options, const RegionDescriptor& region, const PeerMemory& own,
+             Seconds now);
 
   const RegionDescriptor& region() const { return region_; }
 
@@ -62,7 +64,8 @@ class DataWriter {
   const Seconds greeted_by_;
   const Seconds silence_;
   bool ready_ = false;
-  Seconds news_;  // When something last moved.
+  bool owner_reads_ = false;  // Bytes need no sending.
+  Seconds news_;              // When something last moved.
   uint64_t last_sequence_ = 0;
   Bytes in_flight_;
   std::deque<RemoteWrite> waiting_;

@@ -18,16 +18,16 @@ constexpr int kDisconnectPolls = 1000;
 
 class LinkTransport final : public Transport {
  public:
-  LinkTransport(const TransportOptions& options, uint64_t seed, const Clock& clock,
-                std::unique_ptr<Link> link)
+  LinkTransport(const TransportOptions& options, const Clock& clock, LinkTransportParts parts)
       : options_(options),
         clock_(clock),
-        owner_(options),
-        keys_(seed, options.self.value),
+        owner_(options, std::move(parts.read)),
+        keys_(parts.seed, options.self.value),
+        proof_(keys_.Next64() | 1),
         place_([this](LinkId connection, std::string_view header, size_t bytes) {
           return owner_.Place(connection, header, bytes);
         }),
-        link_(std::move(link)) {}
+        link_(std::move(parts.link)) {}
 
   const std::string& address() const override { return link_->address(); }
   Result<RegionDescriptor> Register(std::span<std::byte> memory) override;
@@ -62,6 +62,7 @@ class LinkTransport final : public Transport {
   const Clock& clock_;
   DataOwner owner_;
   Random keys_;
+  const uint64_t proof_;  // Owners find it here, in this process's memory.
   const Link::Place place_;
   Writers writers_;
   TransportStats stats_;
@@ -90,7 +91,8 @@ Result<void> LinkTransport::Connect(const RegionDescriptor& region, const std::s
                  "a connection to another region of that process: Disconnect first"};
   }
   ASSIGN_OR_RETURN(const LinkId link, link_->Dial(address));
-  writers_.emplace(region.owner, Outgoing{link, DataWriter(options_, region, clock_.Now())});
+  const PeerMemory own = options_.read_peers ? OwnMemory(&proof_) : PeerMemory();
+  writers_.emplace(region.owner, Outgoing{link, DataWriter(options_, region, own, clock_.Now())});
   Step();
   return {};
 }
@@ -238,9 +240,9 @@ TransportStats LinkTransport::stats() const {
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeLinkTransport(const TransportOptions& options, uint64_t seed,
-                                             const Clock& clock, std::unique_ptr<Link> link) {
-  return std::make_unique<LinkTransport>(options, seed, clock, std::move(link));
+std::unique_ptr<Transport> MakeLinkTransport(const TransportOptions& options, const Clock& clock,
+                                             LinkTransportParts parts) {
+  return std::make_unique<LinkTransport>(options, clock, std::move(parts));
 }
 
 }  // namespace divisi

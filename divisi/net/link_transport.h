@@ -6,13 +6,20 @@
 #include <memory>
 
 #include "divisi/core/clock.h"
+#include "divisi/net/data_owner.h"
 #include "divisi/net/link.h"
 #include "divisi/net/transport.h"
 
 namespace divisi {
 
-// `clock` must outlive it. `seed`: of the keys of regions; another in each life of a process.
-std::unique_ptr<Transport> MakeLinkTransport(const TransportOptions& options, uint64_t seed,
-                                             const Clock& clock, std::unique_ptr<Link> link);
+struct LinkTransportParts {
+  std::unique_ptr<Link> link;
+  uint64_t seed = 0;     // Of keys of regions; another in each life of a process.
+  DataOwner::Read read;  // Of writers' memory.
+};
+
+// `clock` must outlive it.
+std::unique_ptr<Transport> MakeLinkTransport(const TransportOptions& options, const Clock& clock,
+                                             LinkTransportParts parts);
 
 }  // namespace divisi

@@ -28,9 +28,10 @@ Result<std::unique_ptr<Transport>> MemoryNetwork::Open(const TransportOptions& o
   }
   CHECK(!fabric.nodes.contains(options.self), "two processes of one id");
   const uint64_t seed = fabric.options.seed + ++state_->opened;
-  return MakeLinkTransport(
-      options, seed, fabric.clock,
-      std::make_unique<MemoryLink>(state_->fabric, options.self, options.listen));
+  auto link = std::make_unique<MemoryLink>(state_->fabric, options.self, options.listen);
+  // All bytes pass the modelled link.
+  return MakeLinkTransport(options, fabric.clock,
+                           {std::move(link), seed, [](auto&&...) { return false; }});
 }
 
 void MemoryNetwork::Kill(NodeId node) {

@@ -43,6 +43,9 @@ struct TransportOptions {
   std::string listen = "127.0.0.1:0";
   // The host that address() names, where it differs from the one that listens.
   std::string advertise;
+  // Bytes from writers of the same host are read from their memory, where the system allows it:
+  // same user, no seccomp filter against process_vm_readv. False: they come over the network.
+  bool read_peers = true;
   Seconds connect{5};  // From Connect to kConnected; past it the peer is lost.
   // A connection with writes under way and no news for this long is lost. Stalls shorter than this
   // (a stopped process, a failing link) are waited for.
