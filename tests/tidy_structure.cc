@@ -77,7 +77,7 @@ const std::vector<Banned>& BannedCalls() {
       {"std::thread",
        "a ThreadPool (core/thread_pool.h), or an event",
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
-        "divisi/serve/engine.", "divisi/serve/frame_connection"}},
+        "divisi/serve/engine.", "divisi/serve/frame_connection", "divisi/serve/page_carrier"}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
       {"sleep_for", "an event with its time", {"divisi/core/", "divisi/net/", "divisi/cli/"}},
       {"system_clock", "UnixSeconds (core/clock.h)", {"divisi/core/clock.cc"}},

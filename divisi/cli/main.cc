@@ -17,6 +17,8 @@ int main(int argc, char** argv) {
   divisi::AddServeCommand(app);
   divisi::AddGatewayCommand(app);
   divisi::AddWorkerCommand(app);
+  divisi::AddUpCommand(app);
+  divisi::AddClusterCommand(app);
   divisi::AddBenchEngineCommand(app);
   divisi::AddBenchServeCommand(app);
 

@@ -3,12 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
-#include <charconv>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <thread>
 
 #include "divisi/cli/commands.h"
+#include "divisi/cli/host_port.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
@@ -17,6 +18,7 @@
 #include "divisi/core/format.h"
 #include "divisi/core/log.h"
 #include "divisi/kv/sha256.h"
+#include "divisi/net/ucx_transport.h"
 #include "divisi/serve/worker_host.h"
 
 namespace divisi {
@@ -28,6 +30,8 @@ struct WorkerCommandOptions {
   std::string gateway = "127.0.0.1:8001";
   std::string name;
   double patience_seconds = 30;
+  std::string data_listen = "127.0.0.1:0";
+  std::string data_advertise;
 };
 
 WorkerRole RoleOf(const std::string& name) {
@@ -41,20 +45,6 @@ std::string DefaultName() {
   char host[256] = "host";
   gethostname(host, sizeof host - 1);
   return Format("{}-{}", host, getpid());
-}
-
-Result<std::pair<std::string, int>> HostAndPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  int port = 0;
-  const char* end = text.data() + text.size();
-  if (colon != std::string::npos && colon > 0) {
-    const auto [stop, status] = std::from_chars(text.data() + colon + 1, end, port);
-    if (status == std::errc() && stop == end && port > 0 && port < 65536) {
-      return std::pair{text.substr(0, colon), port};
-    }
-  }
-  return Error{Code::kInvalidArgument,
-               Format("--gateway {}: expected HOST:PORT, as in 127.0.0.1:8001", text)};
 }
 
 Compatibility CompatibilityOf(const ServeOptions& options, ServedModel& model) {
@@ -77,18 +67,27 @@ void Run(const WorkerCommandOptions& options) {
   auto* signal = new StopSignal;  // For the process's life, as its header asks.
   Logger logger({.json = options.serve.log_json});
   const SteadyClock clock;
-  const auto gateway = HostAndPort(options.gateway);
+  const auto gateway = ParseHostPort("--gateway", options.gateway);
   if (!gateway) FailCommand(gateway.error());
   auto model = LoadServedModel(options.serve, clock, logger);
   if (!model) FailCommand(model.error());
-  const auto carrier = NoPageCarrier();
+  KvPages& pages = model->executor->pages();
+  const auto make_carrier =
+      [&](NodeId self, std::function<void()> wake) -> Result<std::unique_ptr<PageCarrier>> {
+    ASSIGN_OR_RETURN(auto transport, OpenUcxTransport({.self = self,
+                                                       .listen = options.data_listen,
+                                                       .advertise = options.data_advertise},
+                                                      clock));
+    return MakePageCarrier(std::move(transport), pages.memory(), Bytes(pages.layout().PageBytes()),
+                           std::move(wake));
+  };
   WorkerHost host({.role = RoleOf(options.role),
                    .name = options.name.empty() ? DefaultName() : options.name,
                    .gateway_host = gateway->first,
                    .gateway_port = gateway->second,
                    .compatibility = CompatibilityOf(options.serve, *model),
                    .scheduler = model->Scheduling(options.serve)},
-                  *model->executor, *carrier, clock, logger);
+                  *model->executor, make_carrier, clock, logger);
   static std::atomic<bool> stop{false};  // The waiting thread is never joined.
   std::thread([signal] {
     signal->ServeUntilAsked();
@@ -114,6 +113,12 @@ void AddWorkerCommand(CLI::App& app) {
   command.add_option("--gateway", options->gateway, "HOST:PORT of the gateway's control port")
       ->capture_default_str();
   command.add_option("--name", options->name, "How status and logs call it [host-pid]");
+  command
+      .add_option("--data-listen", options->data_listen,
+                  "HOST:PORT where other workers' pages arrive; port 0 takes any free one")
+      ->capture_default_str();
+  command.add_option("--data-advertise", options->data_advertise,
+                     "The host that others are told, where it differs from the one listened on");
   command
       .add_option("--patience-seconds", options->patience_seconds,
                   "How long it looks for its gateway before it gives up")

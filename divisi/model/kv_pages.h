@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include "divisi/core/huge_memory.h"
@@ -37,6 +38,10 @@ class KvPages {
 
   const KvLayout& layout() const { return layout_; }
   int64_t pages() const { return memory_.data() == nullptr ? 0 : pages_; }  // 0: moved away.
+  // All pages, PageBytes() each, in the order of their numbers.
+  std::span<std::byte> memory() const {
+    return {memory_.data(), static_cast<size_t>(memory_.size().value)};
+  }
   // K of (page, layer, head); V follows HeadBytes() / 2 later.
   std::byte* Head(BlockId page, int layer, int head) const {
     return memory_.data() + page * layout_.PageBytes() + layer * layout_.LayerBytes() +

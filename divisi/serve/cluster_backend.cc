@@ -1,11 +1,14 @@
 #include "divisi/serve/cluster_backend.h"
 
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <set>
 #include <utility>
 
 #include "divisi/core/format.h"
+#include "divisi/core/json.h"
+#include "divisi/core/nearest.h"
 #include "divisi/core/random.h"
 #include "divisi/serve/frame_connection.h"
 
@@ -44,6 +47,9 @@ struct ClusterBackend::State {
   void Ended(const std::shared_ptr<FrameConnection>& connection, const std::string& why);
   void Hello(const std::shared_ptr<FrameConnection>& connection, HelloMessage hello);
   void Relay(NodeId from, RelayMessage relay, std::vector<std::byte> bytes);
+  Result<std::string> Answer(const std::vector<std::string>& words);
+  Result<NodeId> Named(const std::string& name) const;
+  std::string StatusText() const;
   void Reject(FrameConnection& connection, const std::string& reason);
   void Remove(NodeId node);
   void SendAll(const ClusterMessage& message, NodeId but);
@@ -99,6 +105,11 @@ void ClusterBackend::State::Frame(const std::shared_ptr<FrameConnection>& connec
     if (auto* hello = std::get_if<HelloMessage>(&*message)) {
       if (known != node_of.end()) return connection->Close("a second hello");
       Hello(connection, std::move(*hello));
+    } else if (const auto* query = std::get_if<QueryMessage>(&*message)) {
+      const auto answer = Answer(query->words);
+      connection->Send(EncodeClusterMessage(
+          AnswerMessage{answer.ok(), answer ? *answer : answer.error().message}));
+      return;
     } else if (known == node_of.end()) {
       return connection->Close("no hello came first");
     } else if (auto* relay = std::get_if<RelayMessage>(&*message)) {
@@ -206,6 +217,75 @@ void ClusterBackend::State::TickNow() {
     Collect();
   }
   Tell();
+}
+
+// ---- Operators
+
+Result<NodeId> ClusterBackend::State::Named(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const auto& [node, member] : members) {
+    if (member.hello.name == name) return node;
+    names.push_back(member.hello.name);
+  }
+  return Error{Code::kNotFound, Format("there is no worker '{}'{}", name, DidYouMean(name, names))};
+}
+
+std::string ClusterBackend::State::StatusText() const {
+  Json out = Json::MakeObject();
+  out.Set("waiting", dispatcher.waiting());
+  out.Set("live", dispatcher.live());
+  Json workers = Json::MakeArray();
+  for (const WorkerLoad& load : dispatcher.loads()) {
+    const Member& member = members.at(load.node);
+    const ReportMessage& report = member.report;
+    Json worker = Json::MakeObject();
+    worker.Set("name", member.hello.name);
+    worker.Set("role", RoleName(load.role));
+    worker.Set("connected", member.connection != nullptr);
+    worker.Set("draining", load.draining);
+    worker.Set("requests", load.requests);
+    for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
+             {"running", report.running},
+             {"waiting", report.waiting},
+             {"held", report.held},
+             {"reserved", report.reserved},
+             {"stopping", report.stopping},
+             {"pages_used", report.blocks_used},
+             {"pages_total", report.blocks_total},
+             {"prefill_tokens", report.prefill_tokens},
+             {"decode_tokens", report.decode_tokens},
+             {"pages_written", report.pages_written},
+             {"handovers", report.handovers},
+             {"expired_leases", report.expired_leases}}) {
+      worker.Set(key, value);
+    }
+    workers.Append(std::move(worker));
+  }
+  out.Set("workers", std::move(workers));
+  return out.Dump();
+}
+
+Result<std::string> ClusterBackend::State::Answer(const std::vector<std::string>& words) {
+  if (words.size() == 1 && words[0] == "status") return StatusText();
+  if (words.size() == 2 && words[0] == "drain") {
+    ASSIGN_OR_RETURN(const NodeId node, Named(words[1]));
+    dispatcher.Drain(node);
+    return StatusText();
+  }
+  if (words.size() == 3 && words[0] == "role") {
+    ASSIGN_OR_RETURN(const NodeId node, Named(words[1]));
+    for (const WorkerRole role :
+         {WorkerRole::kReplica, WorkerRole::kPrefill, WorkerRole::kDecode}) {
+      if (words[2] != RoleName(role)) continue;
+      // Any worker can do each part: what it has under the old role it ends.
+      members.at(node).hello.role = role;
+      dispatcher.AddWorker(node, role);
+      return StatusText();
+    }
+    return Error{Code::kInvalidArgument,
+                 Format("'{}' is no role; there are replica, prefill and decode", words[2])};
+  }
+  return Error{Code::kInvalidArgument, "expected status, drain NAME, or role NAME ROLE"};
 }
 
 // ---- Requests
@@ -340,20 +420,6 @@ bool ClusterBackend::Ready() const {
     (load.role == WorkerRole::kPrefill ? prefill : decode) = true;
   }
   return prefill && decode;
-}
-
-Result<void> ClusterBackend::Drain(const std::string& worker) {
-  State& s = *state_;
-  const std::lock_guard lock(s.mutex);
-  std::string names;
-  for (const auto& [node, member] : s.members) {
-    if (member.hello.name == worker) {
-      s.dispatcher.Drain(node);
-      return {};
-    }
-    names += (names.empty() ? "" : ", ") + member.hello.name;
-  }
-  return Error{Code::kNotFound, Format("there is no worker '{}'; there are: {}", worker, names)};
 }
 
 }  // namespace divisi

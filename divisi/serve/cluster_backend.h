@@ -52,8 +52,6 @@ class ClusterBackend final : public RequestBackend {
   std::vector<MemberStatus> members() const;
   // Whether a request could run now.
   bool Ready() const;
-  // Errors: kNotFound, with the names that there are.
-  Result<void> Drain(const std::string& worker);
 
  private:
   struct State;

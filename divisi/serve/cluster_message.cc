@@ -276,6 +276,21 @@ void Get(WireReader& in, PeerUpMessage& m) {
 void Put(WireWriter& out, const PeerGoneMessage& m) { Put(out, m.node); }
 void Get(WireReader& in, PeerGoneMessage& m) { m.node = GetNode(in); }
 
+void Put(WireWriter& out, const QueryMessage& m) {
+  out.PutList(m.words, [](WireWriter& w, const std::string& word) { w.Put(word); });
+}
+void Get(WireReader& in, QueryMessage& m) {
+  m.words = in.GetList<std::string>(4, [](WireReader& r) { return r.GetText(); });
+}
+void Put(WireWriter& out, const AnswerMessage& m) {
+  out.Put(static_cast<uint8_t>(m.ok));
+  out.Put(m.text);
+}
+void Get(WireReader& in, AnswerMessage& m) {
+  m.ok = in.GetBool();
+  m.text = in.GetText();
+}
+
 // Numbers of a report, in order.
 constexpr int64_t ReportMessage::*kReportFields[] = {
     &ReportMessage::running,       &ReportMessage::waiting,        &ReportMessage::held,

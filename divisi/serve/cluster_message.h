@@ -77,8 +77,19 @@ struct ReportMessage {
   int64_t expired_leases = 0;
 };
 
-using ClusterMessage = std::variant<HelloMessage, WelcomeMessage, RejectMessage, PingMessage,
-                                    PeerUpMessage, PeerGoneMessage, RelayMessage, ReportMessage>;
+// An operator to the gateway, instead of a hello: "status", "drain NAME", "role NAME ROLE".
+struct QueryMessage {
+  std::vector<std::string> words;
+};
+// Its answer: JSON, or what is wrong.
+struct AnswerMessage {
+  bool ok = false;
+  std::string text;
+};
+
+using ClusterMessage =
+    std::variant<HelloMessage, WelcomeMessage, RejectMessage, PingMessage, PeerUpMessage,
+                 PeerGoneMessage, RelayMessage, ReportMessage, QueryMessage, AnswerMessage>;
 
 // Without the length. Requires: less than kMostFrameBytes.
 std::vector<std::byte> EncodeClusterMessage(const ClusterMessage& message);

@@ -32,7 +32,9 @@ std::vector<ClusterMessage> Samples() {
       PingMessage{},
       PeerUpMessage{.node = {4}, .data_address = "x"},
       PeerGoneMessage{{4}},
-      ReportMessage{.running = 1, .expired_leases = 12}};
+      ReportMessage{.running = 1, .expired_leases = 12},
+      QueryMessage{{"drain", "w1"}},
+      AnswerMessage{true, "{}"}};
   const std::vector<HandoffMessage> handoff = {
       ReserveMessage{id, Sample(), {2}},
       ReservedMessage{id, {4, 5}, 1},

@@ -13,39 +13,26 @@
 namespace divisi {
 namespace {
 
-constexpr Seconds kReport{1};
+constexpr Seconds kReport{0.4};  // With every heartbeat
 constexpr Seconds kReconnect{0.2};
 constexpr Seconds kConnectTimeout{2};
-// Longest sleep; shorter while page writes are under way, whose ends nobody announces.
-constexpr Seconds kIdle{0.05};
-constexpr Seconds kWriting{0.0005};
+constexpr Seconds kIdle{0.05};  // Longest sleep; what matters wakes it.
+constexpr Seconds kBarring{0.01};
 
 NodeId FreshNode() { return {SystemRandom()}; }
 
-class NoCarrier final : public PageCarrier {
- public:
-  std::string address() const override { return ""; }
-  std::vector<std::byte> descriptor() const override { return {}; }
-  void AddPeer(NodeId, const std::string&, std::span<const std::byte>) override {}
-  void RemovePeer(NodeId) override {}
-  void Write(const PageWrite& write) override { done_.push_back({write.id, false}); }
-  std::vector<Done> Poll() override { return std::exchange(done_, {}); }
-
- private:
-  std::vector<Done> done_;
-};
-
 }  // namespace
 
-std::unique_ptr<PageCarrier> NoPageCarrier() { return std::make_unique<NoCarrier>(); }
-
 struct WorkerHost::State {
-  State(WorkerHostOptions given, Executor& e, PageCarrier& p, const Clock& c, Logger& l)
-      : options(std::move(given)), executor(e), carrier(p), clock(c), logger(l) {
-    BeNew();
-  }
+  State(WorkerHostOptions given, Executor& e, CarrierMaker maker, const Clock& c, Logger& l)
+      : options(std::move(given)),
+        executor(e),
+        make_carrier(std::move(maker)),
+        clock(c),
+        logger(l) {}
 
-  void BeNew();
+  Result<void> BeNew();
+  void Bar();
   Result<void> Connect();
   bool TakeInbox();
   void Take(ClusterMessage message);
@@ -56,35 +43,51 @@ struct WorkerHost::State {
 
   const WorkerHostOptions options;
   Executor& executor;
-  PageCarrier& carrier;
+  const CarrierMaker make_carrier;
   const Clock& clock;
   Logger& logger;
 
   // The computing thread's own.
   NodeId self;
   std::unique_ptr<Worker> worker;
-  std::vector<NodeId> peers;
+  std::unique_ptr<PageCarrier> carrier;
+  std::vector<NodeId> gone;       // Peers whose writes may still land
   std::optional<NodeId> gateway;  // Once it has welcomed this worker
   std::optional<std::string> rejected;
   Seconds last_heard, last_try{-1e9}, last_ping, last_report;
-  int64_t writing = 0;
 
   // Filled by the loop's thread.
   std::mutex mutex;
   std::condition_variable wake;
   std::deque<std::vector<std::byte>> inbox;
   bool connection_ended = false;
+  bool written = false;  // The carrier has answers
 
   std::shared_ptr<FrameConnection> connection;
   FrameLoop loop;
 };
 
-// A new life: nothing of the old one is known any more.
-void WorkerHost::State::BeNew() {
+// A new life: nothing of the old one is known any more, and none of its writes goes on.
+Result<void> WorkerHost::State::BeNew() {
   self = FreshNode();
   worker = std::make_unique<Worker>(self, options.scheduler, options.times);
-  for (const NodeId peer : std::exchange(peers, {})) carrier.RemovePeer(peer);
-  writing = 0;
+  carrier.reset();
+  gone.clear();
+  ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] {
+                     const std::lock_guard lock(mutex);
+                     written = true;
+                     wake.notify_one();
+                   }));
+  return {};
+}
+
+// The worker hears that a peer is gone only when none of its writes can land any more.
+void WorkerHost::State::Bar() {
+  std::erase_if(gone, [this](NodeId peer) {
+    if (!carrier->RemovePeer(peer)) return false;
+    worker->PeerGone(peer, clock.Now());
+    return true;
+  });
 }
 
 Result<void> WorkerHost::State::Connect() {
@@ -116,8 +119,8 @@ Result<void> WorkerHost::State::Connect() {
                                         .compatibility = options.compatibility,
                                         .pages = options.scheduler.blocks,
                                         .max_sequences = options.scheduler.max_sequences,
-                                        .data_address = carrier.address(),
-                                        .data_descriptor = carrier.descriptor()}));
+                                        .data_address = carrier->address(),
+                                        .data_descriptor = carrier->descriptor()}));
   return {};
 }
 
@@ -147,12 +150,9 @@ void WorkerHost::State::Take(ClusterMessage message) {
   if (auto* relay = std::get_if<RelayMessage>(&message)) {
     if (relay->to == self) worker->Receive(relay->from, std::move(relay->message), now);
   } else if (const auto* up = std::get_if<PeerUpMessage>(&message)) {
-    peers.push_back(up->node);
-    carrier.AddPeer(up->node, up->data_address, up->data_descriptor);
-  } else if (const auto* gone = std::get_if<PeerGoneMessage>(&message)) {
-    std::erase(peers, gone->node);
-    carrier.RemovePeer(gone->node);  // First: from here on none of its writes lands.
-    worker->PeerGone(gone->node, now);
+    carrier->AddPeer(up->node, up->data_address, up->data_descriptor);
+  } else if (const auto* left = std::get_if<PeerGoneMessage>(&message)) {
+    gone.push_back(left->node);
   } else if (const auto* welcome = std::get_if<WelcomeMessage>(&message)) {
     gateway = welcome->gateway;
     logger.Log(LogLevel::kInfo, "joined",
@@ -165,8 +165,7 @@ void WorkerHost::State::Take(ClusterMessage message) {
 
 void WorkerHost::State::Flush() {
   for (const PageWrite& write : worker->TakeWrites()) {
-    ++writing;
-    carrier.Write(write);
+    carrier->Write(write);
   }
   for (Outgoing& outgoing : worker->TakeMessages()) {
     if (!connection) continue;  // Said again, or a lease ends it.
@@ -199,13 +198,14 @@ void WorkerHost::State::Beat() {
 }
 
 void WorkerHost::State::Sleep() {
-  Seconds most = writing > 0 ? kWriting : kIdle;
+  Seconds most = gone.empty() ? kIdle : kBarring;
   if (const auto timer = worker->NextTimer()) {
     most = std::clamp(*timer - clock.Now(), Seconds(0), most);
   }
   std::unique_lock lock(mutex);
   wake.wait_for(lock, std::chrono::nanoseconds(static_cast<int64_t>(most.value * 1e9)),
-                [this] { return !inbox.empty() || connection_ended; });
+                [this] { return !inbox.empty() || connection_ended || written; });
+  written = false;
 }
 
 bool WorkerHost::State::Idle() const {
@@ -213,13 +213,15 @@ bool WorkerHost::State::Idle() const {
   return stats.incoming == 0 && stats.outgoing == 0;
 }
 
-WorkerHost::WorkerHost(WorkerHostOptions options, Executor& executor, PageCarrier& carrier,
+WorkerHost::WorkerHost(WorkerHostOptions options, Executor& executor, CarrierMaker make_carrier,
                        const Clock& clock, Logger& logger)
-    : state_(std::make_unique<State>(std::move(options), executor, carrier, clock, logger)) {}
+    : state_(std::make_unique<State>(std::move(options), executor, std::move(make_carrier), clock,
+                                     logger)) {}
 WorkerHost::~WorkerHost() = default;
 
 Result<void> WorkerHost::Run(const std::atomic<bool>& stop, Seconds drain, Seconds patience) {
   State& s = *state_;
+  RETURN_IF_ERROR(s.BeNew());
   s.last_heard = s.clock.Now();
   std::optional<Seconds> stop_at;
   while (true) {
@@ -233,18 +235,18 @@ Result<void> WorkerHost::Run(const std::atomic<bool>& stop, Seconds drain, Secon
         return Error{Code::kInvalidArgument, "the gateway refuses this worker: " + reason};
       }
       s.logger.Log(LogLevel::kWarning, "a new life", {{"reason", reason}});
-      s.BeNew();
       s.connection.reset();
+      RETURN_IF_ERROR(s.BeNew());
     }
     if (!s.connection && now - s.last_try >= kReconnect) {
       if (const auto connected = s.Connect(); !connected && now - s.last_heard >= patience) {
         return connected.error();
       }
     }
-    for (const PageCarrier::Done& done : s.carrier.Poll()) {
-      s.writing = std::max<int64_t>(0, s.writing - 1);
+    for (const PageCarrier::Done& done : s.carrier->Poll()) {
       s.worker->WriteDone(done.write, done.ok, s.clock.Now());
     }
+    s.Bar();
     s.worker->Tick(s.clock.Now());
     bool computed = false;
     if (s.worker->HasWork()) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,33 +17,11 @@
 #include "divisi/core/log.h"
 #include "divisi/serve/cluster_message.h"
 #include "divisi/serve/executor.h"
+#include "divisi/serve/page_carrier.h"
 #include "divisi/serve/scheduler.h"
 #include "divisi/serve/worker.h"
 
 namespace divisi {
-
-// Carries pages of this worker's memory into that of others, one-sided. Used by one thread.
-class PageCarrier {
- public:
-  struct Done {
-    uint64_t write = 0;
-    bool ok = false;
-  };
-  virtual ~PageCarrier() = default;
-  // How others reach this memory; empty where they cannot.
-  virtual std::string address() const = 0;
-  virtual std::vector<std::byte> descriptor() const = 0;
-  virtual void AddPeer(NodeId node, const std::string& address,
-                       std::span<const std::byte> descriptor) = 0;
-  // No write from or to the peer lands after this.
-  virtual void RemovePeer(NodeId node) = 0;
-  // Begins a write; Poll answers it, at once with false where the peer cannot be reached.
-  virtual void Write(const PageWrite& write) = 0;
-  virtual std::vector<Done> Poll() = 0;
-};
-
-// For workers that take part in no transfer: every write fails.
-std::unique_ptr<PageCarrier> NoPageCarrier();
 
 struct WorkerHostOptions {
   WorkerRole role = WorkerRole::kReplica;
@@ -56,14 +35,20 @@ struct WorkerHostOptions {
 
 class WorkerHost {
  public:
-  // executor, carrier, clock and logger outlive this.
-  WorkerHost(WorkerHostOptions options, Executor& executor, PageCarrier& carrier,
+  // Makes the carrier of one life of the worker; `wake` is to be called when its Poll has
+  // something.
+  using CarrierMaker =
+      std::function<Result<std::unique_ptr<PageCarrier>>(NodeId self, std::function<void()> wake)>;
+
+  // executor, clock and logger outlive this.
+  WorkerHost(WorkerHostOptions options, Executor& executor, CarrierMaker make_carrier,
              const Clock& clock, Logger& logger);
   ~WorkerHost();
 
   // Serves until `stop` is set: then what runs may go on for `drain`, and it returns.
   // Errors: kUnavailable when no gateway was reached for `patience`; kInvalidArgument when the
-  // gateway refuses this worker (another model, say), with its reason.
+  // gateway refuses this worker (another model, say), with its reason; those of the carrier's
+  // maker.
   Result<void> Run(const std::atomic<bool>& stop, Seconds drain, Seconds patience);
 
  private:

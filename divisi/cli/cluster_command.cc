@@ -1,0 +1,117 @@
+// divisi cluster: look at a running cluster, drain a worker, change its role.
+#include <CLI/CLI.hpp>
+#include <condition_variable>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "divisi/cli/commands.h"
+#include "divisi/cli/host_port.h"
+#include "divisi/core/format.h"
+#include "divisi/core/json.h"
+#include "divisi/serve/cluster_message.h"
+#include "divisi/serve/frame_connection.h"
+
+namespace divisi {
+namespace {
+
+struct Options {
+  std::string gateway = "127.0.0.1:8001";
+  std::string format = "text";
+  std::string worker;
+  std::string role;
+};
+
+constexpr Seconds kPatience{5};
+
+Result<AnswerMessage> Ask(const std::string& gateway, std::vector<std::string> words) {
+  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--gateway", gateway));
+  std::mutex mutex;
+  std::condition_variable told;
+  std::optional<AnswerMessage> answer;
+  std::optional<std::string> ended;
+  FrameLoop loop;
+  ASSIGN_OR_RETURN(const auto connection, loop.Connect(address.first, address.second, kPatience));
+  FrameLoop::Start(
+      connection,
+      [&](std::vector<std::byte> frame) {
+        auto message = DecodeClusterMessage(frame);
+        const std::lock_guard lock(mutex);
+        if (message && std::holds_alternative<AnswerMessage>(*message)) {
+          answer = std::get<AnswerMessage>(*message);
+        }
+        told.notify_one();
+      },
+      [&](const std::string& why) {
+        const std::lock_guard lock(mutex);
+        ended = why;
+        told.notify_one();
+      });
+  connection->Send(EncodeClusterMessage(QueryMessage{std::move(words)}));
+  std::unique_lock lock(mutex);
+  told.wait_for(lock, std::chrono::duration<double>(kPatience.value),
+                [&] { return answer || ended; });
+  if (answer) return *answer;
+  return Error{Code::kUnavailable,
+               Format("{} gave no answer{}", gateway, ended ? ": " + *ended : std::string())};
+}
+
+std::string Table(const Json& status) {
+  std::string text = Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
+                            "worker", "role", "requests", "running", "held", "reserved", "pages",
+                            "prefilled", "decoded", "handovers", "state");
+  for (const Json& worker : status.Find("workers")->as_array()) {
+    const auto number = [&](const char* key) { return worker.Find(key)->as_int(); };
+    const char* state = worker.Find("draining")->as_bool()     ? "draining"
+                        : !worker.Find("connected")->as_bool() ? "lost"
+                                                               : "ready";
+    text += Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
+                   worker.Find("name")->as_string(), worker.Find("role")->as_string(),
+                   number("requests"), number("running"), number("held"), number("reserved"),
+                   Format("{}/{}", number("pages_used"), number("pages_total")),
+                   number("prefill_tokens"), number("decode_tokens"), number("handovers"), state);
+  }
+  return text + Format("{} requests, {} of them waiting\n", status.Find("live")->as_int(),
+                       status.Find("waiting")->as_int());
+}
+
+void Run(const Options& options, std::vector<std::string> words) {
+  const auto answer = Ask(options.gateway, std::move(words));
+  if (!answer) FailCommand(answer.error());
+  if (!answer->ok) FailCommand({Code::kInvalidArgument, answer->text});
+  const auto status = Json::Parse(answer->text);
+  if (!status) FailCommand(status.error());
+  std::fputs(options.format == "json" ? (status->Dump(2) + "\n").c_str() : Table(*status).c_str(),
+             stdout);
+}
+
+void AddCommon(CLI::App& command, Options& options) {
+  command.add_option("--gateway", options.gateway, "HOST:PORT of the gateway's control port")
+      ->capture_default_str();
+  command.add_option("--format", options.format, "text or json")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json"}));
+}
+
+}  // namespace
+
+void AddClusterCommand(CLI::App& app) {
+  CLI::App* group = CommandGroup(app, "cluster", "Look at a running cluster and change it");
+  auto options = std::make_shared<Options>();
+  CLI::App* status = group->add_subcommand("status", "Workers, their roles, loads and counters");
+  AddCommon(*status, *options);
+  status->callback([options] { Run(*options, {"status"}); });
+  CLI::App* drain = group->add_subcommand("drain", "A worker gets no new requests");
+  AddCommon(*drain, *options);
+  drain->add_option("worker", options->worker, "Its name")->required();
+  drain->callback([options] { Run(*options, {"drain", options->worker}); });
+  CLI::App* role = group->add_subcommand(
+      "role", "Change a worker's role; what it has goes on, and its weights stay");
+  AddCommon(*role, *options);
+  role->add_option("worker", options->worker, "Its name")->required();
+  role->add_option("role", options->role, "replica, prefill or decode")->required();
+  role->callback([options] { Run(*options, {"role", options->worker, options->role}); });
+}
+
+}  // namespace divisi

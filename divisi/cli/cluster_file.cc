@@ -1,0 +1,76 @@
+#include "divisi/cli/cluster_file.h"
+
+#include <filesystem>
+
+#include "divisi/core/format.h"
+#include "divisi/core/yaml_fields.h"
+
+namespace divisi {
+namespace {
+
+void Append(std::vector<std::string>& args, std::initializer_list<std::string> more) {
+  args.insert(args.end(), more);
+}
+
+// What the file's own keys leave out.
+void AppendArgs(YamlFields& fields, std::vector<std::string>& args) {
+  for (const std::string& arg : fields.GetList<std::string>("args")) args.push_back(arg);
+}
+
+// A path that stands beside the file, where it is there; else as it is given.
+std::string Located(const std::string& path, const std::string& file) {
+  const std::filesystem::path beside = std::filesystem::path(file).parent_path() / path;
+  std::error_code error;
+  return std::filesystem::exists(beside, error) ? beside.string() : path;
+}
+
+}  // namespace
+
+Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file, int port) {
+  constexpr int64_t kMostWorkers = 64;
+  ClusterPlan plan;
+  RETURN_IF_ERROR(ReadYaml(text, file, [&](YamlFields& top) {
+    const std::string model = Located(top.Get<std::string>("model"), file);
+    int64_t control = 8001;
+    plan.gateway = {"gateway", {"gateway", "--model", model}};
+    const YamlWant<int64_t> any_port{.fallback = 8000, .least = 1, .most = 65535};
+    int64_t http = port > 0 ? port : 8000;
+    top.FindMap("gateway", [&](YamlFields& gateway) {
+      const auto host = gateway.Get<std::string>("host", {.fallback = "127.0.0.1"});
+      const auto own = gateway.Get<int64_t>("port", any_port);
+      if (port == 0) http = own;
+      control = gateway.Get<int64_t>("control_port", {.fallback = 8001, .least = 1, .most = 65535});
+      Append(plan.gateway.args, {"--host", host});
+      AppendArgs(gateway, plan.gateway.args);
+    });
+    Append(plan.gateway.args,
+           {"--port", Format("{}", http), "--control-port", Format("{}", control)});
+    top.EachOf("workers", [&](YamlFields& group) {
+      const auto role = group.Get<std::string>(
+          "role", {.fallback = "replica", .one_of = {"replica", "prefill", "decode"}});
+      const auto count =
+          group.Get<int64_t>("count", {.fallback = 1, .least = 1, .most = kMostWorkers});
+      std::vector<std::string> args = {
+          "worker", "--model", model, "--gateway", Format("127.0.0.1:{}", control), "--role", role};
+      if (const auto threads = group.Find<int64_t>("threads", {.least = 1, .most = 1024})) {
+        Append(args, {"--threads", Format("{}", *threads)});
+      }
+      if (const auto memory = group.Find<Bytes>("kv_memory")) {
+        Append(args, {"--kv-memory", Format("{}", memory->value)});
+      }
+      AppendArgs(group, args);
+      for (int64_t i = 0; i < count; ++i) {
+        ClusterProcess process{Format("{}-{}", role, plan.workers.size() + 1), args};
+        Append(process.args, {"--name", process.name});
+        plan.workers.push_back(std::move(process));
+      }
+    });
+    if (plan.workers.empty()) top.Fail("workers", "expected a list of at least one worker");
+    if (static_cast<int64_t>(plan.workers.size()) > kMostWorkers) {
+      top.Fail("workers", Format("more than {} workers on one machine", kMostWorkers));
+    }
+  }));
+  return plan;
+}
+
+}  // namespace divisi

@@ -1,0 +1,33 @@
+// The cluster of one machine as a YAML file: what `divisi up` starts.
+//
+//   model: models/tiny-qwen3              # A checkpoint directory, beside the file or absolute
+//   gateway: {host: 127.0.0.1, port: 8000, control_port: 8001, args: [--max-waiting, "512"]}
+//   workers:
+//     - {role: prefill, count: 1, threads: 1, kv_memory: 256 MiB, args: []}
+//     - {role: decode, count: 1}
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "divisi/core/result.h"
+
+namespace divisi {
+
+// A child process: its name in the log, and its arguments after the program.
+struct ClusterProcess {
+  std::string name;
+  std::vector<std::string> args;
+};
+
+struct ClusterPlan {
+  ClusterProcess gateway;
+  std::vector<ClusterProcess> workers;
+};
+
+// port: of the gateway's HTTP, instead of the file's; 0: the file's.
+// Errors: kInvalidArgument with file, line and key.
+Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file, int port);
+
+}  // namespace divisi

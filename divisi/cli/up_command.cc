@@ -1,0 +1,220 @@
+// divisi up: a cluster of one machine, its gateway and workers as child processes under one log.
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "divisi/cli/cluster_file.h"
+#include "divisi/cli/commands.h"
+#include "divisi/cli/stop_signal.h"
+#include "divisi/core/clock.h"
+#include "divisi/core/file.h"
+#include "divisi/core/format.h"
+
+namespace divisi {
+namespace {
+
+constexpr size_t kMostFileBytes = size_t{1} << 20;
+// A worker that ends is started again after this, doubled each time up to the bound.
+constexpr Seconds kFirstRestart{0.5};
+constexpr Seconds kMostRestart{10};
+// A life that lasted this long counts as a start that went well.
+constexpr Seconds kHealthy{10};
+
+// One child, and what it writes, line by line behind its name.
+class Child {
+ public:
+  explicit Child(ClusterProcess process) : process_(std::move(process)) {}
+
+  bool Start(Seconds now) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    sigset_t none;  // This process blocks the signals that the child waits for.
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    // A group of its own: a terminal's Ctrl-C goes to this process, which stops all in order.
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    std::vector<char*> argv = {const_cast<char*>("divisi")};
+    for (std::string& arg : process_.args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    const int failed =
+        posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(ends[1]);
+    if (failed != 0) {
+      close(ends[0]);
+      pid_ = -1;
+      return false;
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    output_ = ends[0];
+    started_ = now;
+    return true;
+  }
+
+  // Prints whole lines of what there is.
+  void Drain() {
+    char buffer[4096];
+    while (output_ >= 0) {
+      const ssize_t got = read(output_, buffer, sizeof buffer);
+      if (got <= 0) break;
+      partial_.append(buffer, static_cast<size_t>(got));
+    }
+    for (size_t end; (end = partial_.find('\n')) != std::string::npos;) {
+      std::printf("[%s] %s\n", process_.name.c_str(), partial_.substr(0, end).c_str());
+      partial_.erase(0, end + 1);
+    }
+    std::fflush(stdout);
+  }
+
+  // True once it has ended; then it may be started again.
+  bool Reap(Seconds now) {
+    int status = 0;
+    if (pid_ < 0 || waitpid(pid_, &status, WNOHANG) != pid_) return false;
+    Drain();
+    close(output_);
+    output_ = pid_ = -1;
+    const bool healthy = now - started_ >= kHealthy;
+    wait_ = healthy ? kFirstRestart : std::min(wait_ * 2, kMostRestart);
+    restart_at_ = now + wait_;
+    exit_status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return true;
+  }
+
+  void Signal(int number) const {
+    if (pid_ > 0) kill(pid_, number);
+  }
+  bool running() const { return pid_ > 0; }
+  bool Due(Seconds now) const { return pid_ < 0 && now >= restart_at_; }
+  int output() const { return output_; }
+  int exit_status() const { return exit_status_; }
+  const std::string& name() const { return process_.name; }
+
+ private:
+  ClusterProcess process_;
+  pid_t pid_ = -1;
+  int output_ = -1;
+  int exit_status_ = 0;
+  std::string partial_;
+  Seconds started_, restart_at_;
+  Seconds wait_ = kFirstRestart * 0.5;
+};
+
+class Family {
+ public:
+  Family(const ClusterPlan& plan, const std::atomic<bool>& stop) : stop_(stop) {
+    children_.emplace_back(plan.gateway);
+    for (const ClusterProcess& worker : plan.workers) children_.emplace_back(worker);
+  }
+
+  // Until asked to stop, or the gateway has ended. The exit status.
+  int Run() {
+    for (Child& child : children_) {
+      if (!child.Start(clock_.Now())) return Abandon(child, std::strerror(errno));
+    }
+    while (!stop_) {
+      Wait(Seconds(0.2));
+      for (Child& child : children_) {
+        if (child.Reap(clock_.Now())) {
+          std::printf("[up] %s ended with status %d\n", child.name().c_str(), child.exit_status());
+          if (&child == &children_.front()) return Abandon(child, "the gateway ended");
+        }
+        if (child.Due(clock_.Now())) {
+          std::printf("[up] starting %s again\n", child.name().c_str());
+          child.Start(clock_.Now());
+        }
+      }
+    }
+    End();
+    return 0;
+  }
+
+ private:
+  int Abandon(const Child& child, const char* why) {
+    std::fprintf(stderr, "divisi: %s: %s\n", child.name().c_str(), why);
+    End();
+    return child.exit_status() != 0 ? child.exit_status() : 1;
+  }
+
+  void Wait(Seconds most) {
+    std::vector<pollfd> fds;
+    for (const Child& child : children_) {
+      if (child.output() >= 0) fds.push_back({child.output(), POLLIN, 0});
+    }
+    (void)poll(fds.data(), fds.size(), static_cast<int>(most.value * 1000));
+    for (Child& child : children_) child.Drain();
+  }
+
+  // The gateway first: it lets requests end while their workers are there.
+  void End() {
+    StopAndWait(children_.front(), Seconds(40));
+    for (Child& child : children_) child.Signal(SIGTERM);
+    for (Child& child : children_) StopAndWait(child, Seconds(10));
+  }
+
+  void StopAndWait(Child& child, Seconds patience) {
+    child.Signal(SIGTERM);
+    const Seconds give_up = clock_.Now() + patience;
+    while (child.running()) {
+      Wait(Seconds(0.05));
+      child.Reap(clock_.Now());
+      if (clock_.Now() >= give_up) child.Signal(SIGKILL);
+    }
+  }
+
+  const std::atomic<bool>& stop_;
+  SteadyClock clock_;
+  std::vector<Child> children_;
+};
+
+void Run(const std::string& file, int port) {
+  auto* signal = new StopSignal;  // For the process's life, as its header asks.
+  const auto text = ReadFile(file, kMostFileBytes);
+  if (!text) FailCommand(text.error());
+  const auto plan = ReadClusterFile(*text, file, port);
+  if (!plan) FailCommand(plan.error());
+  static std::atomic<bool> stop{false};  // The waiting thread is never joined.
+  std::thread([signal] {
+    signal->ServeUntilAsked();
+    stop = true;
+  }).detach();
+  if (const int status = Family(*plan, stop).Run(); status != 0) throw CLI::RuntimeError(status);
+}
+
+}  // namespace
+
+void AddUpCommand(CLI::App& app) {
+  struct Options {
+    std::string file;
+    int port = 0;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("up", "Start a cluster on this machine: a gateway and its workers");
+  command->footer("Example:\n  divisi up examples/cluster/1p1d.yaml --port 8000");
+  command->add_option("cluster", options->file, "YAML file")->required();
+  command->add_option("--port", options->port, "The gateway's HTTP port, instead of the file's")
+      ->check(CLI::Range(1, 65535));
+  command->callback([options] { Run(options->file, options->port); });
+}
+
+}  // namespace divisi
