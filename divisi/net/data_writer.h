@@ -14,9 +14,10 @@
 
 namespace divisi {
 
-// Bytes of one connection under way at once; further writes wait here. Two rounds of 1 ms at 25
-// GB/s, and what a connection that is lost leaves behind.
-inline constexpr Bytes kWriteWindow{64 << 20};
+// Bytes of one connection under way at once; further writes wait here. Four pages of 2 MiB, or 0.3
+// ms at 25 GB/s: many round trips. More made loopback TCP slower by a fifth (bench/RESULTS.md), and
+// it bounds what a lost connection leaves behind and what one Poll of an owner copies.
+inline constexpr Bytes kWriteWindow{8 << 20};
 
 class DataWriter {
  public:

@@ -145,8 +145,8 @@ class TransportTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(TransportTest, WritesPagesOfEverySizeWhole) {
-  const std::vector<size_t> sizes = {0,     1,         7,       4096,    16383,      16384,
-                                     32768, 32768 + 1, 1 << 20, 1835008, 9 * 262144, 5000001};
+  const std::vector<size_t> sizes = {0,     1,     7,       4096,    32768,      32768 + 1,
+                                     65535, 65536, 1 << 20, 1835008, 9 * 262144, 5000001};
   size_t total = 0;
   for (const size_t size : sizes) total += size + 64;
   auto p = Start(1, 0), d = Start(2, total);

@@ -15,8 +15,9 @@ namespace divisi {
 namespace {
 
 constexpr unsigned kMessageId = 1;
-// Below this a copy at the receiver is cheaper than the round trip of a rendezvous.
-constexpr size_t kRendezvousBytes = 16 << 10;
+// Below this a copy at the receiver is cheaper than the round trip of a rendezvous: of 32 KiB by
+// half over loopback TCP, of 64 KiB no longer (bench/RESULTS.md).
+constexpr size_t kRendezvousBytes = 64 << 10;
 // Rounds of UCX's own progress in one Progress, so that the caller's loop turns.
 constexpr int kProgressRounds = 256;
 // Connection attempts that wait for Progress. More are refused: a cluster's workers are fewer.
