@@ -91,6 +91,12 @@ void WriteOrFail(const std::string& path, const std::string& text) {
   if (!written) FailCommand(written.error());
 }
 
+Result<Seconds> LoadDuration(const Options& options) {
+  const auto duration = ParseSeconds(options.load_duration);
+  if (!duration) return WithContext(duration.error(), "--load-duration");
+  return duration;
+}
+
 class Command {
  public:
   explicit Command(const Options& options)
@@ -104,6 +110,11 @@ class Command {
   }
 
   void Run() const {
+    OrFail(LoadDuration(options_));  // Before a page of output
+    if (!options_.sweeps.empty() && !(options_.report.empty() && options_.load.empty())) {
+      FailCommand(
+          {Code::kInvalidArgument, "--report and --emit-load are of one plan; leave out --sweep"});
+    }
     const bool json = options_.format == "json";
     if (!options_.sweeps.empty()) {
       const PlanSweep sweep = OrFail(SweepScenario(
@@ -132,7 +143,7 @@ class Command {
   }
 
   void WriteLoad(const Scenario& scenario) const {
-    const Seconds duration = OrFail(ParseSeconds(options_.load_duration));
+    const Seconds duration = OrFail(LoadDuration(options_));
     const auto load = OrFail(PlannedLoad(scenario, {.duration = duration, .seed = options_.seed}));
     WriteOrFail(options_.load, TraceLines(load));
   }
@@ -144,6 +155,10 @@ class Command {
   YamlNode tree_;
 };
 
+std::string NotEmptyPath(const std::string& path) {
+  return path.empty() ? "the file's name is empty" : "";
+}
+
 void AddOutputOptions(CLI::App& command, Options& options) {
   command.add_option("--format", options.format, "text or json")
       ->capture_default_str()
@@ -153,10 +168,14 @@ void AddOutputOptions(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"auto", "always", "never"}));
   command.add_flag("--splits", options.splits,
                    "Print every split of the cards between prefill and decode, too");
-  command.add_option("--report", options.report,
-                     "Write figures, tables and reasons as one HTML file that needs no network");
-  command.add_option("--emit-load", options.load,
-                     "Write the assumed load as a Mooncake-style trace, for divisi bench serve");
+  command
+      .add_option("--report", options.report,
+                  "Write figures, tables and reasons as one HTML file that needs no network")
+      ->check(CLI::Validator(NotEmptyPath, ""));
+  command
+      .add_option("--emit-load", options.load,
+                  "Write the assumed load as a Mooncake-style trace, for divisi bench serve")
+      ->check(CLI::Validator(NotEmptyPath, ""));
   command.add_option("--load-duration", options.load_duration, "How long that load is")
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Of that load's arrivals")->capture_default_str();

@@ -249,6 +249,7 @@ class Reader {
   // Transfers share one link: the slowest of those between the hosts, or that inside the only host.
   void ReadLinks(YamlFields& top) {
     std::optional<LinkSpec> slowest;
+    std::optional<LinkSpec> outside;  // Slowest of those from the only host to hosts without cards
     std::set<std::pair<std::string, std::string>> joined;
     std::set<std::string> hosts;
     for (const CardGroup& group : scenario_.groups) {
@@ -271,9 +272,12 @@ class Reader {
       link.name = Format("{} - {}", between[0], between[1]);
       const bool used = hosts.contains(between[0]) && hosts.contains(between[1]);
       if (used && (!slowest || link.bandwidth < slowest->bandwidth)) slowest = link;
+      if (!outside || link.bandwidth < outside->bandwidth) outside = link;
     });
     if (hosts.empty()) return top.Fail("cards", "every count is 0");
     RequireLinks(top, hosts, joined);
+    // The last card of a host may be gone: what is left is judged by the link that is known.
+    if (!slowest) slowest = outside;
     if (slowest) {
       scenario_.link = *slowest;
     } else {

@@ -32,6 +32,12 @@ Result<Scenario> Read(const std::vector<std::string>& sets = {}) {
                                        }});
 }
 
+TEST(ScenarioFileTest, AHostMayLoseItsLastCard) {
+  const Scenario s = Read({"cards.1.count=0"}).value();
+  EXPECT_EQ(s.link.bandwidth.value, 25e9);
+  EXPECT_EQ(s.groups[1].count, 0);
+}
+
 TEST(ScenarioFileTest, ReadsValuesAndDefaults) {
   const Scenario s = Read().value();
   EXPECT_EQ(s.name, "scenario");

@@ -109,7 +109,35 @@ std::pair<int, int> CountsAbove(int count, double enough, const BoundOf& bound_o
           first_that(peak + 1, count + 1, [&](int cards) { return !above(cards); }) - 1};
 }
 
-// types: a half. others: the other half. enough: a choice whose bound is less is left out.
+// The division of divisible cards, the one type that it divides rounded down or up: its slower pool
+// lacks at most one card's rate of what whole cards can reach.
+Split RoundedSplit(const std::vector<SplitType>& types) {
+  std::vector<size_t> order;
+  Split split(types.size(), 0);
+  PoolRates rates = RatesOf(types, split);
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i].prefill.value > 0) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return types[a].decode / types[a].prefill < types[b].decode / types[b].prefill;
+  });
+  for (const size_t i : order) {
+    const SplitType& type = types[i];
+    const double each = (type.prefill + type.decode).value;
+    const double cross = std::max(0.0, (rates.decode - rates.prefill).value / each);
+    split[i] = static_cast<int>(std::min<double>(type.count, std::floor(cross)));
+    rates = RatesOf(types, split);
+    if (split[i] == type.count) continue;
+    ++split[i];
+    const PoolRates more = RatesOf(types, split);
+    if (more.Slower() <= rates.Slower()) --split[i];
+    break;
+  }
+  return split;
+}
+
+// types: a half. others: the other half. enough: a choice whose bound is less is left out. Empty
+// where more than kMostChoices would have to be kept.
 Layers Frontiers(std::span<const SplitType> types, std::span<const SplitType> others,
                  double enough) {
   Layers layers = {{Point{}}};
@@ -129,6 +157,7 @@ Layers Frontiers(std::span<const SplitType> types, std::span<const SplitType> ot
         const Point point = point_of(cards);
         return bound(point.prefill, point.decode);
       });
+      if (next.size() + static_cast<size_t>(most - least + 1) > kMostChoices) return {};
       for (int cards = most; cards >= least; --cards) next.push_back(point_of(cards));
     }
     KeepFrontier(next);
@@ -193,6 +222,7 @@ Split BestSplit(const std::vector<SplitType>& types) {
   const double enough = Bound(types).Reached() * (1 - kRounding);
   const Layers first = Frontiers(all.subspan(0, half), all.subspan(half), enough);
   const Layers second = Frontiers(all.subspan(half), all.subspan(0, half), enough);
+  if (first.empty() || second.empty()) return RoundedSplit(types);
   const std::vector<Point>& partners = second.back();
   Pair best;
   for (size_t i = 0; i < first.back().size(); ++i) {

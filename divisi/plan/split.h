@@ -36,6 +36,10 @@ PoolRates RatesOf(const std::vector<SplitType>& types, const Split& split);
 // along a frontier one rate rises as the other falls. A choice is kept only if divisible cards of
 // the types still open could take it to what a rounded division of all cards reaches: 4 types of
 // 250 cards have 4e9 splits, of which some hundred are looked at.
+//
+// Where more than kMostChoices would have to be kept for one type (many types of hundreds of nearly
+// like cards), it is the rounded division itself: at most one card's rate below the best.
+inline constexpr size_t kMostChoices = 4000;
 Split BestSplit(const std::vector<SplitType>& types);
 
 // Every split, earlier types varying slowest; empty where there are more than `most`.
