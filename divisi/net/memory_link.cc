@@ -43,6 +43,12 @@ void MemoryLink::Die() {
   fabric_->nodes.erase(node_);
 }
 
+MemoryLink* MemoryLink::Reach(const End& end) const {
+  if (!end.peer || fabric_->cut.contains({node_, *end.peer})) return nullptr;
+  const auto found = fabric_->nodes.find(*end.peer);
+  return found == fabric_->nodes.end() ? nullptr : found->second;
+}
+
 void MemoryLink::Push(Seconds at, Arrival arrival) {
   inbox_.emplace(at, std::move(arrival));
   Wake();
@@ -69,9 +75,9 @@ Result<LinkId> MemoryLink::Dial(const std::string& address) {
   MemoryLink* const peer = found->second;
   if (fabric_->cut.contains({node_, peer->node_})) return id;  // Silence.
   const LinkId peer_id = ++peer->last_id_;
-  ends_[id].peer = peer;
+  ends_[id].peer = peer->node_;
   ends_[id].peer_id = peer_id;
-  peer->ends_[peer_id] = {this, id, now, now};
+  peer->ends_[peer_id] = {node_, id, now, now};
   peer->Push(arrives, {.event = {.kind = LinkEvent::Kind::kAccepted, .link = peer_id}});
   return id;
 }
@@ -91,15 +97,16 @@ void MemoryLink::Send(LinkId id, std::string header, std::span<const std::byte> 
   end.free_at =
       began + Bytes(static_cast<int64_t>(body.size() + header.size())) / options.bandwidth;
   Push(end.free_at, {.event = sent});
-  if (end.peer == nullptr || fabric_->cut.contains({node_, end.peer->node_})) return;
+  MemoryLink* const peer = Reach(end);
+  if (peer == nullptr) return;
   end.arrives_at = std::max(
       end.arrives_at, end.free_at + options.latency + options.jitter * fabric_->random.Uniform());
   Arrival arrival{.event = {.link = end.peer_id, .bytes = body.size(), .header = std::move(header)},
                   .body = Copy(body),
                   .began = began};
   const bool repeated = body.empty() && token == 0 && fabric_->random.Chance(options.repeat_chance);
-  if (repeated) end.peer->Push(end.arrives_at, arrival);
-  end.peer->Push(end.arrives_at, std::move(arrival));
+  if (repeated) peer->Push(end.arrives_at, arrival);
+  peer->Push(end.arrives_at, std::move(arrival));
   if (fabric_->random.Chance(options.break_chance)) Close(id, "the connection broke");
 }
 
@@ -112,8 +119,21 @@ void MemoryLink::Close(LinkId id, const std::string& reason) {
   std::erase_if(inbox_, [id](const auto& entry) { return entry.second.event.link == id; });
   ends_.erase(found);
   Push(now, {.event = {.kind = LinkEvent::Kind::kClosed, .link = id, .reason = reason}});
-  if (end.peer == nullptr || fabric_->cut.contains({node_, end.peer->node_})) return;
-  end.peer->CloseAfterDelivery(end.peer_id, now, reason);
+  if (MemoryLink* const peer = Reach(end)) peer->CloseAfterDelivery(end.peer_id, now, reason);
+}
+
+std::vector<std::pair<Seconds, MemoryLink::Arrival>> MemoryLink::TakeMessages(LinkId id) {
+  std::vector<std::pair<Seconds, Arrival>> taken;
+  for (auto it = inbox_.begin(); it != inbox_.end();) {
+    const LinkEvent& event = it->second.event;
+    if (event.link != id || event.kind != LinkEvent::Kind::kMessage) {
+      ++it;
+      continue;
+    }
+    taken.emplace_back(it->first, std::move(it->second));
+    it = inbox_.erase(it);
+  }
+  return taken;
 }
 
 // The other side is gone: what was wholly on its way still comes, what was being sent comes in
@@ -121,25 +141,18 @@ void MemoryLink::Close(LinkId id, const std::string& reason) {
 void MemoryLink::CloseAfterDelivery(LinkId id, Seconds now, const std::string& reason) {
   const auto found = ends_.find(id);
   if (found == ends_.end()) return;
-  found->second.peer = nullptr;
+  found->second.peer.reset();
+  const Seconds late = fabric_->options.linger * fabric_->random.Uniform();
   Seconds last = now + fabric_->options.latency;
-  for (auto it = inbox_.begin(); it != inbox_.end();) {
-    Arrival& arrival = it->second;
-    if (arrival.event.link != id || arrival.event.kind != LinkEvent::Kind::kMessage) {
-      ++it;
-      continue;
-    }
-    if (arrival.began > now) {
-      it = inbox_.erase(it);
-      continue;
-    }
-    if (it->first > last && !arrival.body.empty()) {
+  for (auto& [at, arrival] : TakeMessages(id)) {
+    if (arrival.began > now) continue;
+    if (at > last && !arrival.body.empty()) {
       const double part = fabric_->random.Uniform();
       arrival.body.resize(static_cast<size_t>(part * static_cast<double>(arrival.body.size())));
       arrival.event.ok = false;
     }
-    last = std::max(last, it->first);
-    ++it;
+    last = std::max(last, at + late);
+    Push(at + late, std::move(arrival));
   }
   Push(last, {.event = {.kind = LinkEvent::Kind::kClosed, .link = id, .reason = reason}});
 }

@@ -47,7 +47,7 @@ class MemoryLink final : public Link {
  private:
   // This side of a connection.
   struct End {
-    MemoryLink* peer = nullptr;  // Null: gone, or not there.
+    std::optional<NodeId> peer;  // By name: it may end unnoticed. Empty: gone, or never there.
     LinkId peer_id = 0;
     Seconds free_at;     // When this direction has sent what it was given.
     Seconds arrives_at;  // When the last of it arrives: messages don't overtake each other.
@@ -59,7 +59,10 @@ class MemoryLink final : public Link {
     Seconds began;  // To be sent.
   };
 
+  // Empty where nothing reaches it: gone, or cut off.
+  MemoryLink* Reach(const End& end) const;
   void Push(Seconds at, Arrival arrival);
+  std::vector<std::pair<Seconds, Arrival>> TakeMessages(LinkId id);
   void Wake();
   void CloseAfterDelivery(LinkId id, Seconds now, const std::string& reason);
   void Deliver(Arrival arrival, const Place& place, std::vector<LinkEvent>& out);

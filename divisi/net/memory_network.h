@@ -23,6 +23,9 @@ struct MemoryNetworkOptions {
   Seconds latency{20e-6};
   Seconds jitter{0};
   BytesPerSecond bandwidth{10e9};
+  // What was on its way when its sender closed comes up to this much later, as from a socket's
+  // buffer.
+  Seconds linger{0};
   double break_chance = 0;   // That a connection breaks with a message.
   double repeat_chance = 0;  // That an answer arrives twice.
   uint64_t seed = 1;

@@ -1,8 +1,9 @@
-// The Transport between processes and hosts, over UCX: RDMA, shared memory or TCP, whichever UCX
-// finds between the two (UCX_TLS and UCX_NET_DEVICES choose).
+// The Transport between processes and hosts, over UCX: RDMA or TCP, whichever UCX finds between the
+// two (UCX_TLS and UCX_NET_DEVICES choose). UCX gives connections that notice a dead peer no shared
+// memory, so between processes of one host the owner reads the writer's memory (peer_memory.h).
 //
 // The owner of a region takes part in every write (data_message.h): it checks key and range, has
-// the bytes placed, and answers. So its program must poll, a stranger's mistake can't reach other
+// the bytes placed, and answers. So its program must poll, a mistaken writer can't reach other
 // memory, and closing a connection at the owner is a certain fence.
 //
 // Who may connect: whoever reaches the port. UCX neither encrypts nor authenticates, and its own
