@@ -15,6 +15,12 @@ namespace {
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr int64_t kMostCards = 100000;
 
+// Bounds of CheckScenario that a slip of the pen meets, told here with line and key.
+constexpr double kLeastFraction = 1e-6;
+const YamlWant<BytesPerSecond> kBandwidths{.least = BytesPerSecond(1),
+                                           .most = BytesPerSecond(1e18)};
+const YamlWant<PerSecond> kRates{.most = PerSecond(1e9)};
+
 struct StoredType {
   const char* name;
   double bytes;
@@ -128,7 +134,7 @@ class Reader {
   Efficiency ReadEfficiency(YamlFields& fields, Efficiency efficiency) {
     const YamlNode* node = fields.Node("efficiency");
     if (node == nullptr) return efficiency;
-    const YamlWant<double> fraction{.most = 1, .above_zero = true};
+    const YamlWant<double> fraction{.least = kLeastFraction, .most = 1};
     if (!node->is_map()) {
       const double all = fields.Get<double>("efficiency", fraction);
       return {all, all, all, {{{1, all}}}, efficiency.calibrated};
@@ -152,7 +158,7 @@ class Reader {
 
   // "decode_memory: 0.5", or a list of {batch, fraction}.
   void ReadCurve(YamlFields& map, EfficiencyCurve& curve) {
-    const YamlWant<double> fraction{.most = 1, .above_zero = true};
+    const YamlWant<double> fraction{.least = kLeastFraction, .most = 1};
     const YamlNode* node = map.Node("decode_memory");
     if (node == nullptr) return;
     if (!node->is_list()) {
@@ -228,7 +234,7 @@ class Reader {
     LinkSpec link;
     const auto name = fields.Find<std::string>("link");
     if (name) link = Take(fields, "link", sources_.catalog.Link(*name));
-    if (const auto own = fields.Find<BytesPerSecond>("bandwidth", {.above_zero = true})) {
+    if (const auto own = fields.Find<BytesPerSecond>("bandwidth", kBandwidths)) {
       link.bandwidth = *own;
     } else if (!name) {
       fields.FailHere("expected 'link' (a catalogue name) or 'bandwidth' (such as 25 GB/s)");
@@ -321,7 +327,7 @@ class Reader {
         part.Fail("from",
                   Format("is not before the period of {} ends", HumanSeconds(schedule.period)));
       }
-      schedule.parts.push_back({from, part.Get<PerSecond>("rate")});
+      schedule.parts.push_back({from, part.Get<PerSecond>("rate", kRates)});
     });
     if (schedule.parts.empty()) fields.FailHere("expected 'parts', a list of {from, rate}");
     return schedule;
@@ -330,7 +336,7 @@ class Reader {
   // "arrival_rate: 3.5", or "arrivals:" with parts.
   static std::optional<ArrivalSchedule> ReadArrivals(YamlFields& fields) {
     std::optional<ArrivalSchedule> schedule;
-    if (const auto rate = fields.Find<PerSecond>("arrival_rate")) {
+    if (const auto rate = fields.Find<PerSecond>("arrival_rate", kRates)) {
       schedule = ArrivalSchedule::Constant(*rate);
     }
     fields.FindMap("arrivals", [&](YamlFields& arrivals) {

@@ -32,6 +32,17 @@ Result<Scenario> Read(const std::vector<std::string>& sets = {}) {
                                        }});
 }
 
+TEST(ScenarioFileTest, BoundsAreToldWithLineAndKey) {
+  for (const auto& [set, key] :
+       {std::pair{"workload.arrival_rate=1e308", "s.yaml:8: workload.arrival_rate:"},
+        {"links.0.bandwidth=1e-9 B/s", "s.yaml:6: links[0].bandwidth:"},
+        {"efficiency=1e-300", "efficiency:"}}) {
+    const auto scenario = Read({set});
+    ASSERT_FALSE(scenario.ok()) << set;
+    EXPECT_THAT(scenario.error().message, HasSubstr(key));
+  }
+}
+
 TEST(ScenarioFileTest, AHostMayLoseItsLastCard) {
   const Scenario s = Read({"cards.1.count=0"}).value();
   EXPECT_EQ(s.link.bandwidth.value, 25e9);
