@@ -136,6 +136,7 @@ class TransportCarrier final : public PageCarrier {
     for (const NodeId node : commands.removals) {
       peers_.erase(node);
       const bool fenced = transport_->Refuse(node).ok();
+      GiveUp(node);  // What may land there concerns nobody any more.
       const std::lock_guard lock(mutex_);
       removed_[node] = fenced;
       answered_.notify_all();
@@ -162,9 +163,39 @@ class TransportCarrier final : public PageCarrier {
   bool Take() {
     const std::vector<TransportEvent> events = transport_->Poll();
     for (const TransportEvent& event : events) {
-      if (event.kind == TransportEvent::Kind::kWritten) Finish({event.token, event.ok});
+      switch (event.kind) {
+        case TransportEvent::Kind::kWritten:
+          if (event.ok) {
+            Finish({event.token, true});
+          } else {
+            failed_[event.peer].push_back(event.token);
+          }
+          break;
+        case TransportEvent::Kind::kConnected:  // Nothing of an earlier connection lands any more.
+          GiveUp(event.peer);
+          break;
+        case TransportEvent::Kind::kLost:
+          break;
+      }
     }
+    Reconnect();
     return !events.empty();
+  }
+
+  // Peers whose failed writes wait for a fence are connected to again, until they are removed.
+  void Reconnect() {
+    for (const auto& [node, writes] : failed_) {
+      const auto peer = peers_.find(node);
+      if (peer != peers_.end())
+        (void)transport_->Connect(peer->second.region, peer->second.address);
+    }
+  }
+
+  void GiveUp(NodeId node) {
+    const auto failed = failed_.find(node);
+    if (failed == failed_.end()) return;
+    for (const uint64_t write : failed->second) Finish({write, false});
+    failed_.erase(failed);
   }
 
   void Finish(Done done) {
@@ -186,6 +217,7 @@ class TransportCarrier final : public PageCarrier {
   // The transport's thread's own.
   std::unique_ptr<Transport> transport_;
   std::map<NodeId, Peer> peers_;
+  std::map<NodeId, std::vector<uint64_t>> failed_;  // Writes that may still land
 
   const std::string address_;
   const std::string descriptor_;

@@ -31,7 +31,8 @@ class PageCarrier {
   // Bars the peer for good. True: no write from it lands any more. False: some still may; ask
   // again.
   virtual bool RemovePeer(NodeId node) = 0;
-  // Begins a write; Poll answers it, with false at once where the peer cannot be reached.
+  // Begins a write; Poll answers it. With false: it did not happen, and will not: the answer comes
+  // once the peer was reached anew or removed, since until then a failed write may still land.
   virtual void Write(const PageWrite& write) = 0;
   virtual std::vector<Done> Poll() = 0;
 };
