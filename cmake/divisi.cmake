@@ -38,7 +38,7 @@ if(DIVISI_SANITIZE)
   # Instrumented code makes GCC 12 see uninitialized members of moved variants where there are none.
   # The plain build keeps the warning, and the sanitizers look for the thing itself.
   add_compile_options(-fsanitize=${DIVISI_SANITIZE} -fno-sanitize-recover=all
-                      -Wno-maybe-uninitialized)
+                      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${DIVISI_SANITIZE})
 endif()
 if(DIVISI_SANITIZE STREQUAL "thread")
