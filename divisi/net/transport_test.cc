@@ -116,8 +116,8 @@ class TransportTest : public testing::TestWithParam<const char*> {
     process->id = {id};
     auto transport = fabric_->Open({.self = {id},
                                     .listen = listen.empty() ? fabric_->AnyAddress() : listen,
-                                    .connect = Seconds(2),
-                                    .silence = Seconds(2)});
+                                    .connect = patience_,
+                                    .silence = patience_});
     CHECK(transport.ok(), "{}", transport.error().message);
     process->transport = std::move(*transport);
     process->memory.resize(bytes);
@@ -125,9 +125,9 @@ class TransportTest : public testing::TestWithParam<const char*> {
     return process;
   }
 
-  // Polls all until `done`; false after ten seconds of the fabric's time.
+  // Polls all until `done`; false after a minute of the fabric's time.
   bool Run(std::initializer_list<Process*> processes, const std::function<bool()>& done) {
-    const Seconds end = fabric_->Now() + Seconds(10);
+    const Seconds end = fabric_->Now() + Seconds(60);
     while (!done()) {
       if (fabric_->Now() > end) return false;
       for (Process* process : processes) process->Poll();
@@ -142,9 +142,11 @@ class TransportTest : public testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<Fabric> fabric_;
+  Seconds patience_{2};
 };
 
 TEST_P(TransportTest, WritesPagesOfEverySizeWhole) {
+  patience_ = Seconds(60);  // By the real clock, on a loaded machine, under sanitizers.
   const std::vector<size_t> sizes = {0,     1,     7,       4096,    32768,      32768 + 1,
                                      65535, 65536, 1 << 20, 1835008, 9 * 262144, 5000001};
   size_t total = 0;
@@ -173,6 +175,7 @@ TEST_P(TransportTest, WritesPagesOfEverySizeWhole) {
 }
 
 TEST_P(TransportTest, ManyInFlightBothWays) {
+  patience_ = Seconds(60);  // By the real clock, on a loaded machine, under sanitizers.
   constexpr size_t kPage = 65536 + 512;
   constexpr size_t kPages = 400;
   auto a = Start(1, kPage * kPages), b = Start(2, kPage * kPages);
