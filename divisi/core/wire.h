@@ -53,6 +53,7 @@ class WireWriter {
 class WireReader {
  public:
   explicit WireReader(std::span<const std::byte> bytes) : rest_(bytes) {}
+  explicit WireReader(std::string_view bytes) : rest_(std::as_bytes(std::span(bytes))) {}
 
   template <typename T>
   requires std::is_integral_v<T> T Get() {

@@ -1,5 +1,6 @@
 #include "divisi/net/data_message.h"
 
+#include "divisi/core/wire.h"
 #include "divisi/net/wire.h"
 
 namespace divisi {
@@ -54,44 +55,44 @@ bool IsRefusal(uint32_t number) {
 
 Result<DataMessage> ReadAcks(WireReader& reader, std::string_view bytes) {
   AcksMessage message;
-  const uint32_t count = reader.U32();
+  const uint32_t count = reader.Get<uint32_t>();
   if (!reader.ok() || count > kMaxAcks) return Bad(bytes);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t sequence = reader.U64();
-    const uint32_t refusal = reader.U32();
+    const uint64_t sequence = reader.Get<uint64_t>();
+    const uint32_t refusal = reader.Get<uint32_t>();
     if (!reader.ok() || !IsRefusal(refusal)) return Bad(bytes);
     message.acks.push_back({sequence, static_cast<DataRefusal>(refusal)});
   }
-  if (!reader.AtEnd()) return Bad(bytes);
+  if (!reader.Done()) return Bad(bytes);
   return DataMessage(std::move(message));
 }
 
 Result<DataMessage> ReadHello(WireReader& reader, std::string_view bytes) {
-  const uint32_t version = reader.U32();
+  const uint32_t version = reader.Get<uint32_t>();
   if (reader.ok() && version != kVersion) {
     return Error{Code::kInvalidArgument,
                  Format("a data connection of protocol version {}; this program speaks {}", version,
                         kVersion)};
   }
   HelloMessage hello;
-  hello.from.value = reader.U64();
-  hello.to.value = reader.U64();
-  hello.key = reader.U64();
-  hello.memory.pid = reader.U64();
-  hello.memory.proof_address = reader.U64();
-  hello.memory.proof = reader.U64();
-  if (!reader.AtEnd()) return Bad(bytes);
+  hello.from.value = reader.Get<uint64_t>();
+  hello.to.value = reader.Get<uint64_t>();
+  hello.key = reader.Get<uint64_t>();
+  hello.memory.pid = reader.Get<uint64_t>();
+  hello.memory.proof_address = reader.Get<uint64_t>();
+  hello.memory.proof = reader.Get<uint64_t>();
+  if (!reader.Done()) return Bad(bytes);
   return DataMessage(hello);
 }
 
 Result<DataMessage> ReadWrite(WireReader& reader, std::string_view bytes) {
   WriteMessage write;
-  write.sequence = reader.U64();
-  write.key = reader.U64();
-  write.offset.value = static_cast<int64_t>(reader.U64());
-  write.size.value = static_cast<int64_t>(reader.U64());
-  write.source = reader.U64();
-  if (!reader.AtEnd() || write.offset.value < 0 || write.size.value < 0) return Bad(bytes);
+  write.sequence = reader.Get<uint64_t>();
+  write.key = reader.Get<uint64_t>();
+  write.offset.value = static_cast<int64_t>(reader.Get<uint64_t>());
+  write.size.value = static_cast<int64_t>(reader.Get<uint64_t>());
+  write.source = reader.Get<uint64_t>();
+  if (!reader.Done() || write.offset.value < 0 || write.size.value < 0) return Bad(bytes);
   return DataMessage(write);
 }
 
@@ -123,13 +124,13 @@ std::string EncodeData(const DataMessage& message) {
 
 Result<DataMessage> DecodeData(std::string_view bytes) {
   WireReader reader(bytes);
-  switch (reader.U32()) {
+  switch (reader.Get<uint32_t>()) {
     case kHello:
       return ReadHello(reader, bytes);
     case kWelcome: {
-      const uint32_t refusal = reader.U32();
-      const uint32_t reads = reader.U32();
-      if (!reader.AtEnd() || !IsRefusal(refusal) || reads > 1) return Bad(bytes);
+      const uint32_t refusal = reader.Get<uint32_t>();
+      const uint32_t reads = reader.Get<uint32_t>();
+      if (!reader.Done() || !IsRefusal(refusal) || reads > 1) return Bad(bytes);
       return DataMessage(WelcomeMessage{static_cast<DataRefusal>(refusal), reads == 1});
     }
     case kWrite:

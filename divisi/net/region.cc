@@ -1,5 +1,6 @@
 #include "divisi/net/region.h"
 
+#include "divisi/core/wire.h"
 #include "divisi/net/wire.h"
 
 namespace divisi {
@@ -25,8 +26,8 @@ std::string EncodeRegion(const RegionDescriptor& region) {
 
 Result<RegionDescriptor> DecodeRegion(std::string_view bytes) {
   WireReader reader(bytes);
-  const uint32_t magic = reader.U32();
-  const uint32_t version = reader.U32();
+  const uint32_t magic = reader.Get<uint32_t>();
+  const uint32_t version = reader.Get<uint32_t>();
   if (!reader.ok() || magic != kMagic) {
     return Error{Code::kDataLoss,
                  Format("{} bytes that are no region descriptor of Divisi", bytes.size())};
@@ -38,11 +39,11 @@ Result<RegionDescriptor> DecodeRegion(std::string_view bytes) {
                         version, kVersion)};
   }
   RegionDescriptor region;
-  region.owner.value = reader.U64();
-  region.key = reader.U64();
-  region.size.value = static_cast<int64_t>(reader.U64());
-  const uint64_t sum = reader.U64();
-  if (!reader.AtEnd() || sum != Fnv1a(bytes.substr(0, kCheckedBytes)) || region.size.value < 0) {
+  region.owner.value = reader.Get<uint64_t>();
+  region.key = reader.Get<uint64_t>();
+  region.size.value = static_cast<int64_t>(reader.Get<uint64_t>());
+  const uint64_t sum = reader.Get<uint64_t>();
+  if (!reader.Done() || sum != Fnv1a(bytes.substr(0, kCheckedBytes)) || region.size.value < 0) {
     return Error{Code::kDataLoss, Format("a damaged region descriptor of {} bytes", bytes.size())};
   }
   return region;

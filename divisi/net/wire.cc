@@ -12,20 +12,6 @@ void Put(std::string& out, uint64_t value, int width) {
 void PutU32(std::string& out, uint32_t value) { Put(out, value, 4); }
 void PutU64(std::string& out, uint64_t value) { Put(out, value, 8); }
 
-uint64_t WireReader::Read(size_t width) {
-  if (bytes_.size() < width) {
-    ok_ = false;
-    bytes_ = {};
-    return 0;
-  }
-  uint64_t value = 0;
-  for (size_t i = 0; i < width; ++i) {
-    value |= uint64_t{static_cast<uint8_t>(bytes_[i])} << (8 * i);
-  }
-  bytes_.remove_prefix(width);
-  return value;
-}
-
 uint64_t Fnv1a(std::string_view bytes) {
   uint64_t hash = 14695981039346656037ULL;
   for (const char c : bytes) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ULL;

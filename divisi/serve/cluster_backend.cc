@@ -391,35 +391,4 @@ EngineStats ClusterBackend::stats() const {
   return stats;
 }
 
-std::vector<MemberStatus> ClusterBackend::members() const {
-  const State& s = *state_;
-  const std::lock_guard lock(s.mutex);
-  std::vector<MemberStatus> all;
-  const std::vector<WorkerLoad> loads = s.dispatcher.loads();
-  for (const auto& [node, member] : s.members) {
-    MemberStatus status{
-        .hello = member.hello, .report = member.report, .connected = member.connection != nullptr};
-    if (member.connection) status.peer = member.connection->peer();
-    for (const WorkerLoad& load : loads) {
-      if (load.node != node) continue;
-      status.requests = load.requests;
-      status.draining = load.draining;
-    }
-    all.push_back(std::move(status));
-  }
-  return all;
-}
-
-bool ClusterBackend::Ready() const {
-  const State& s = *state_;
-  const std::lock_guard lock(s.mutex);
-  bool prefill = false, decode = false;
-  for (const WorkerLoad& load : s.dispatcher.loads()) {
-    if (load.draining) continue;
-    if (load.role == WorkerRole::kReplica) return true;
-    (load.role == WorkerRole::kPrefill ? prefill : decode) = true;
-  }
-  return prefill && decode;
-}
-
 }  // namespace divisi

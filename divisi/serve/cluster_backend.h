@@ -26,16 +26,6 @@ struct ClusterBackendOptions {
   Seconds grace{0.5};
 };
 
-// A worker as the gateway sees it.
-struct MemberStatus {
-  HelloMessage hello;
-  ReportMessage report;  // Its last
-  int64_t requests = 0;
-  bool draining = false;
-  bool connected = true;
-  std::string peer;  // Its connection's address
-};
-
 class ClusterBackend final : public RequestBackend {
  public:
   // clock and logger outlive this.
@@ -48,10 +38,6 @@ class ClusterBackend final : public RequestBackend {
   Result<RequestId> Submit(Request request, Engine::EventSink sink) override;
   void Cancel(RequestId id) override;
   EngineStats stats() const override;
-
-  std::vector<MemberStatus> members() const;
-  // Whether a request could run now.
-  bool Ready() const;
 
  private:
   struct State;

@@ -19,19 +19,6 @@
 namespace divisi {
 namespace {
 
-class NoCarrier final : public PageCarrier {
- public:
-  std::string address() const override { return ""; }
-  std::vector<std::byte> descriptor() const override { return {}; }
-  void AddPeer(NodeId, const std::string&, std::span<const std::byte>) override {}
-  bool RemovePeer(NodeId) override { return true; }
-  void Write(const PageWrite& write) override { done_.push_back({write.id, false}); }
-  std::vector<Done> Poll() override { return std::exchange(done_, {}); }
-
- private:
-  std::vector<Done> done_;
-};
-
 // Longest sleep of the transport's thread; everything that matters wakes it.
 constexpr Seconds kSleep{0.1};
 
@@ -237,8 +224,6 @@ class TransportCarrier final : public PageCarrier {
 };
 
 }  // namespace
-
-std::unique_ptr<PageCarrier> NoPageCarrier() { return std::make_unique<NoCarrier>(); }
 
 Result<std::unique_ptr<PageCarrier>> MakePageCarrier(std::unique_ptr<Transport> transport,
                                                      std::span<std::byte> memory, Bytes page,

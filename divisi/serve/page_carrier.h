@@ -37,9 +37,6 @@ class PageCarrier {
   virtual std::vector<Done> Poll() = 0;
 };
 
-// For workers that take part in no transfer: every write fails.
-std::unique_ptr<PageCarrier> NoPageCarrier();
-
 // memory: of all pages, `page` bytes each, in the order of their numbers; outlives the result.
 // wake: called from the carrier's thread when Poll has something.
 // Errors: those of Transport::Register.
