@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "divisi/cli/calc.h"
+#include "divisi/cli/calc_read.h"
 
 namespace divisi {
 namespace {
@@ -117,28 +118,6 @@ const ChapterValue kValues[] = {
     {"9.4.3/comm_slow", "1.49", 1.4885789367293307, 1, "expert-pipeline", "communication_slowdown"},
     {"9.4.3/comp_slow", "3.1", 3.1471354166666665, 1, "expert-pipeline", "compute_slowdown"},
 };
-
-double NumberAt(const Json& object, const std::string& key) {
-  const Json* found = object.Find(key);
-  if (found != nullptr && found->is_number()) return found->as_double();
-  ADD_FAILURE() << "no number " << key;
-  return std::nan("");
-}
-
-// Reads a figure of the JSON that users get.
-double Read(const Json& json, const std::string& where) {
-  const size_t slash = where.find('/');
-  if (slash == std::string::npos) return NumberAt(*json.Find("figures"), where);
-  const size_t last = where.rfind('/');
-  const Json* rows = json.Find("tables")->Find(where.substr(0, slash));
-  for (const Json& row : rows == nullptr ? Json::Array{} : rows->as_array()) {
-    if (row.Find("name")->as_string() == where.substr(slash + 1, last - slash - 1)) {
-      return NumberAt(row, where.substr(last + 1));
-    }
-  }
-  ADD_FAILURE() << "no row for " << where;
-  return std::nan("");
-}
 
 // Half of the last digit's place: "12.5" stands for 12.45 to 12.55.
 double HalfOfLastPlace(const std::string& printed) {

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "divisi/cli/calc.h"
+#include "divisi/cli/calc_read.h"
 #include "divisi/core/file.h"
 #include "divisi/plan/planner.h"
 #include "divisi/plan/scenario_file.h"
@@ -292,28 +293,6 @@ const CalcValue kCalcValues[] = {
      "schemes/replicas/throughput_per_second",
      kBrief},
 };
-
-double NumberAt(const Json& object, const std::string& key) {
-  const Json* found = object.Find(key);
-  if (found != nullptr && found->is_number()) return found->as_double();
-  ADD_FAILURE() << "no number " << key;
-  return std::nan("");
-}
-
-// Reads a figure of the JSON that users get.
-double Read(const Json& json, const std::string& where) {
-  const size_t slash = where.find('/');
-  if (slash == std::string::npos) return NumberAt(*json.Find("figures"), where);
-  const size_t last = where.rfind('/');
-  const Json* rows = json.Find("tables")->Find(where.substr(0, slash));
-  for (const Json& row : rows == nullptr ? Json::Array{} : rows->as_array()) {
-    if (row.Find("name")->as_string() == where.substr(slash + 1, last - slash - 1)) {
-      return NumberAt(row, where.substr(last + 1));
-    }
-  }
-  ADD_FAILURE() << "no row for " << where;
-  return std::nan("");
-}
 
 class CalcStageValuesTest : public testing::TestWithParam<CalcValue> {};
 

@@ -47,6 +47,13 @@ struct WorkerHost::State {
   const Clock& clock;
   Logger& logger;
 
+  // Filled by the threads of the loop and of the carrier, which both end before this goes.
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<std::vector<std::byte>> inbox;
+  bool connection_ended = false;
+  bool written = false;  // The carrier has answers
+
   // The computing thread's own.
   NodeId self;
   std::unique_ptr<Worker> worker;
@@ -55,13 +62,6 @@ struct WorkerHost::State {
   std::optional<NodeId> gateway;  // Once it has welcomed this worker
   std::optional<std::string> rejected;
   Seconds last_heard, last_try{-1e9}, last_ping, last_report;
-
-  // Filled by the loop's thread.
-  std::mutex mutex;
-  std::condition_variable wake;
-  std::deque<std::vector<std::byte>> inbox;
-  bool connection_ended = false;
-  bool written = false;  // The carrier has answers
 
   std::shared_ptr<FrameConnection> connection;
   FrameLoop loop;
