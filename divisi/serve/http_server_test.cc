@@ -58,6 +58,16 @@ class HttpServerTest : public testing::Test {
     model.max_model_len = 16384;
     return model;
   }
+  // Its chat template takes until `hold` is false.
+  GatewayModel HoldingModel(std::atomic<int>& renders, const std::atomic<bool>& hold) {
+    GatewayModel model = Model();
+    model.render_chat = [&](const Json&, double) -> Result<std::string> {
+      ++renders;
+      while (hold) std::this_thread::yield();
+      return std::string("hello");
+    };
+    return model;
+  }
   void Start(HttpServerOptions options = {}) {
     auto server = HttpServer::Start(options, gateway_);
     ASSERT_TRUE(server) << server.error().message;
@@ -249,24 +259,26 @@ TEST_F(HttpServerTest, BodiesTogetherAreBounded) {
     }
     return false;
   };
-  auto slow = Client();
-  slow.Send(ask(60'000).substr(0, 60'000));
-  EXPECT_TRUE(becomes(503));
+  // A client whose body is counted: one that asks may be read before it, and have it refused.
+  const auto hold = [&] {
+    std::optional<HttpTestClient> client;
+    for (int i = 0; i < 100; ++i) {
+      client.emplace(Client());
+      client->Send(ask(60'000).substr(0, 60'000));
+      if (becomes(503, 50)) return client;
+    }
+    return std::optional<HttpTestClient>();
+  };
+  auto slow = hold();
+  ASSERT_TRUE(slow);
   auto small = Client();
   small.Send(ask(1000));
   EXPECT_EQ(small.Read()->status, 200);
-  slow.Send(ask(60'000).substr(60'000));
-  EXPECT_EQ(slow.Read()->status, 200);
+  slow->Send(ask(60'000).substr(60'000));
+  EXPECT_EQ(slow->Read()->status, 200);
   EXPECT_TRUE(becomes(200));
-  std::optional<HttpTestClient> leaving;
-  bool counted = false;
-  for (int i = 0; i < 100 && !counted; ++i) {
-    // The last body may be counted still when its answer is read: then this one is refused.
-    leaving.emplace(Client());
-    leaving->Send(ask(60'000).substr(0, 60'000));
-    counted = becomes(503, 50);
-  }
-  EXPECT_TRUE(counted);
+  auto leaving = hold();
+  ASSERT_TRUE(leaving);
   leaving->Close();
   EXPECT_TRUE(becomes(200));
 }
@@ -438,14 +450,8 @@ TEST_F(HttpServerTest, LargePromptsAreTokenisedAside) {
 TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
   std::atomic<int> renders{0};
   std::atomic<bool> hold{true};
-  GatewayModel model = Model();
-  model.render_chat = [&](const Json&, double) -> Result<std::string> {
-    ++renders;
-    while (hold) std::this_thread::yield();
-    return std::string("hello");
-  };
   Gateway gateway({.model_names = {"tiny"}}, clock_, logger_);
-  gateway.SetModel(std::move(model));
+  gateway.SetModel(HoldingModel(renders, hold));
   auto server = HttpServer::Start({}, gateway);
   ASSERT_TRUE(server);
   const std::string ask = LargeChat();
@@ -473,14 +479,8 @@ TEST_F(HttpServerTest, LargeBodiesOfGoneClientsAreSkipped) {
 TEST_F(HttpServerTest, ALargeBodyBeingReadAtTheEndIsAnswered) {
   std::atomic<int> renders{0};
   std::atomic<bool> hold{true};
-  GatewayModel model = Model();
-  model.render_chat = [&](const Json&, double) -> Result<std::string> {
-    ++renders;
-    while (hold) std::this_thread::yield();
-    return std::string("hello");
-  };
   Gateway gateway({.model_names = {"tiny"}}, clock_, logger_);
-  gateway.SetModel(std::move(model));
+  gateway.SetModel(HoldingModel(renders, hold));
   auto server = HttpServer::Start({}, gateway);
   ASSERT_TRUE(server);
   HttpTestClient client(server->port());
