@@ -22,17 +22,18 @@ void Worker::State::Bury(const TransferId& id, Seconds now, bool well) {
 }
 
 void Worker::State::On(NodeId from, AbortMessage m, Seconds now) {
-  if (const auto found = sending_.find(m.id); found != sending_.end()) {
-    EndSending(m.id, true, now);
+  const bool sends = sending_.contains(m.id);
+  if (sends) EndSending(m.id, true, now);
+  // P may have ended the request with its first token, which then waits here for the gateway, with
+  // pages of an earlier chunk still being written.
+  if (from == m.id.gateway) {
+    if (!sends || incoming_.contains(m.id)) EndIncoming(m.id, now);
     return;
   }
-  // D waits for this answer. P may never have heard of the transfer, or have ended it with its
-  // first token, which then waits here for the gateway.
-  if (from != m.id.gateway) {
-    if (!incoming_.contains(m.id)) Bury(m.id, now);
-    return Send(from, StoppedMessage{m.id});
-  }
-  EndIncoming(m.id, now);
+  // D waits for this answer; P may never have heard of the transfer.
+  if (sends) return;
+  if (!incoming_.contains(m.id)) Bury(m.id, now);
+  Send(from, StoppedMessage{m.id});
 }
 
 void Worker::State::On(NodeId, RenewMessage m, Seconds now) {
