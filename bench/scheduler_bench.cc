@@ -12,7 +12,7 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/random.h"
-#include "divisi/serve/scheduler.h"
+#include "divisi/engine/scheduler.h"
 
 namespace divisi {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "divisi/core/file.h"
 #include "divisi/core/json.h"
+#include "divisi/engine/model_executor.h"
 #include "divisi/model/sampler.h"
 #include "divisi/model/tokenizer.h"
-#include "divisi/serve/model_executor.h"
 #include "tests/model_runner.h"
 #include "tests/random_checkpoint.h"
 

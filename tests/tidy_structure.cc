@@ -23,11 +23,13 @@ const std::map<std::string_view, Names>& AllowedLayers() {
       {"model", {"core", "catalog"}},
       {"kv", {"core", "catalog", "net"}},
       {"experts", {"core", "catalog", "net", "plan"}},
-      {"control", {"core", "net", "plan", "kv"}},
-      {"serve", {"core", "catalog", "net", "plan", "model", "kv", "experts", "control"}},
-      {"sim", {"core", "catalog", "net", "plan", "kv", "experts", "control", "serve"}},
+      {"engine", {"core", "catalog", "plan", "model", "kv", "experts"}},
+      {"control", {"core", "catalog", "net", "plan", "kv", "engine"}},
+      {"serve", {"core", "catalog", "net", "plan", "model", "kv", "experts", "engine", "control"}},
+      {"sim", {"core", "catalog", "net", "plan", "kv", "experts", "engine", "control", "serve"}},
       {"cli",
-       {"core", "catalog", "net", "plan", "model", "kv", "experts", "control", "serve", "sim"}},
+       {"core", "catalog", "net", "plan", "model", "kv", "experts", "engine", "control", "serve",
+        "sim"}},
   };
   return kAllowed;
 }
@@ -73,11 +75,11 @@ const std::vector<Banned>& BannedCalls() {
       {"std::rand", "a Random (core/random.h)", {}},
       {"srand", "a Random (core/random.h)", {}},
       {"std::random_device", "a Random (core/random.h)", {"divisi/core/random.cc"}},
-      // The engine's loop and the HTTP front are drivers: they own the threads of serve.
+      // The engine's loop and the HTTP front are drivers: they own threads.
       {"std::thread",
        "a ThreadPool (core/thread_pool.h), or an event",
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
-        "divisi/serve/engine.", "divisi/serve/frame_connection", "divisi/serve/page_carrier"}},
+        "divisi/engine/engine.", "divisi/control/frame_connection", "divisi/control/page_carrier"}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
       {"sleep_for", "an event with its time", {"divisi/core/", "divisi/net/", "divisi/cli/"}},
       {"system_clock", "UnixSeconds (core/clock.h)", {"divisi/core/clock.cc"}},
@@ -115,7 +117,7 @@ const std::vector<Library>& ThirdParty() {
       // The HTTP server and the load generator are coroutines in several files.
       {"Boost",
        {"boost/"},
-       {"divisi/serve/http_", "divisi/serve/gateway", "divisi/serve/frame_connection",
+       {"divisi/serve/http_", "divisi/serve/gateway", "divisi/control/frame_connection",
         "divisi/cli/"}},
       {"CLI11", {"CLI/"}, {"divisi/cli/"}},
   };

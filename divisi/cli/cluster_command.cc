@@ -8,10 +8,10 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/host_port.h"
+#include "divisi/control/cluster_message.h"
+#include "divisi/control/frame_connection.h"
 #include "divisi/core/format.h"
 #include "divisi/core/json.h"
-#include "divisi/serve/cluster_message.h"
-#include "divisi/serve/frame_connection.h"
 
 namespace divisi {
 namespace {

@@ -10,9 +10,9 @@
 #include "divisi/cli/serve_options.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
+#include "divisi/engine/model_executor.h"
+#include "divisi/engine/scheduler.h"
 #include "divisi/serve/gateway_prompt.h"
-#include "divisi/serve/model_executor.h"
-#include "divisi/serve/scheduler.h"
 #include "divisi/serve/text_assets.h"
 
 namespace divisi {

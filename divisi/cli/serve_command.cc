@@ -8,11 +8,11 @@
 #include "divisi/cli/stop_signal.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
-#include "divisi/serve/engine.h"
+#include "divisi/engine/engine.h"
+#include "divisi/engine/model_executor.h"
 #include "divisi/serve/gateway.h"
 #include "divisi/serve/gateway_backend.h"
 #include "divisi/serve/http_server.h"
-#include "divisi/serve/model_executor.h"
 #include "divisi/serve/text_assets.h"
 
 namespace divisi {

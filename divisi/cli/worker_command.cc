@@ -13,13 +13,13 @@
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
+#include "divisi/control/worker_host.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/file.h"
 #include "divisi/core/format.h"
 #include "divisi/core/log.h"
 #include "divisi/kv/sha256.h"
 #include "divisi/net/ucx_transport.h"
-#include "divisi/serve/worker_host.h"
 
 namespace divisi {
 namespace {

@@ -6,11 +6,11 @@
 #include <set>
 #include <utility>
 
+#include "divisi/control/frame_connection.h"
 #include "divisi/core/format.h"
 #include "divisi/core/json.h"
 #include "divisi/core/nearest.h"
 #include "divisi/core/random.h"
-#include "divisi/serve/frame_connection.h"
 
 namespace divisi {
 namespace {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "divisi/control/cluster_message.h"
 #include "divisi/core/log.h"
-#include "divisi/serve/cluster_message.h"
 #include "divisi/serve/gateway_backend.h"
 
 namespace divisi {

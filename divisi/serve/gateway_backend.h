@@ -2,7 +2,7 @@
 // workers. The seam that lets the gateway's tests script every step.
 #pragma once
 
-#include "divisi/serve/engine.h"
+#include "divisi/engine/engine.h"
 
 namespace divisi {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "divisi/serve/engine.h"
+#include "divisi/engine/engine.h"
 
 namespace divisi {
 
@@ -56,7 +56,7 @@ class ServeMetrics {
   std::string labels_;  // model_name="..."
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> generation_tokens_{0};
-  std::array<std::atomic<int64_t>, 4> finished_{};     // By FinishReason.
+  std::array<std::atomic<int64_t>, 4> finished_{};      // By FinishReason.
   std::array<std::atomic<int64_t>, 6> http_classes_{};  // By status / 100; 0: others.
   Histogram ttft_;
   Histogram itl_;

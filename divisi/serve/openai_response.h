@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "divisi/engine/request.h"
 #include "divisi/model/tokenizer.h"
 #include "divisi/serve/openai_error.h"
-#include "divisi/serve/request.h"
 #include "divisi/serve/text_output.h"
 
 namespace divisi {
@@ -51,10 +51,10 @@ class ChunkWriter {
   struct Chunk {
     int index = 0;
     std::string_view text;
-    std::string_view logprobs;           // JSON; empty: null
+    std::string_view logprobs;  // JSON; empty: null
     std::optional<FinishReason> finish;
-    std::optional<Usage> usage;          // Shown in this chunk.
-    bool usage_null = false;  // "usage":null, as in every chunk of a stream that ends with one.
+    std::optional<Usage> usage;  // Shown in this chunk.
+    bool usage_null = false;     // "usage":null, as in every chunk of a stream that ends with one.
   };
   void AppendChunk(const Chunk& chunk, std::string& out) const;
   // Chat: the first chunk of a choice, which names the role.

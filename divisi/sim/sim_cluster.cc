@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "divisi/control/dispatcher.h"
+#include "divisi/control/worker.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
-#include "divisi/serve/dispatcher.h"
-#include "divisi/serve/worker.h"
 #include "divisi/sim/sim_executor.h"
 
 namespace divisi {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "divisi/core/clock.h"
-#include "divisi/serve/executor.h"
+#include "divisi/engine/executor.h"
 
 namespace divisi {
 

@@ -1,0 +1,99 @@
+// What the processes of a cluster say to each other over a control connection: who they are, who
+// else is there, and the hand-off's messages (handoff.h), which the gateway passes on between
+// workers. One message is one frame: a length (u32) and that many bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "divisi/control/dispatcher.h"
+#include "divisi/control/handoff.h"
+#include "divisi/core/result.h"
+
+namespace divisi {
+
+// Raised with any change of a message.
+inline constexpr uint32_t kClusterProtocol = 1;
+// A prompt of a million tokens is 4 MB; the bound keeps a stranger from asking for memory.
+inline constexpr uint32_t kMostFrameBytes = uint32_t{64} << 20;
+
+// What must be the same on every worker of a cluster.
+struct Compatibility {
+  uint32_t protocol = kClusterProtocol;
+  std::string model;      // Fingerprint of config and weights
+  std::string tokenizer;  // Hash of tokenizer.json
+  std::string kv_type;    // "bfloat16"
+  std::string kv_layout;  // Layers, heads, dimensions
+  uint32_t page_tokens = 16;
+
+  // "the model differs: 3f2a... here, 77b0... there"; empty where all is the same.
+  std::string DifferenceFrom(const Compatibility& other) const;
+};
+
+// A worker to the gateway, first.
+struct HelloMessage {
+  NodeId node;  // This life of the process
+  WorkerRole role = WorkerRole::kReplica;
+  std::string name;  // For people: host and port
+  Compatibility compatibility;
+  int64_t pages = 0;
+  int64_t max_sequences = 0;
+  std::string data_address;  // Of its page memory; empty: it takes part in no transfer
+  std::vector<std::byte> data_descriptor;
+};
+// The gateway to a worker: it is in, as this gateway's.
+struct WelcomeMessage {
+  NodeId gateway;
+};
+// The gateway to a worker: it is not, and why. The connection ends.
+struct RejectMessage {
+  std::string reason;
+};
+struct PingMessage {};
+// The gateway to every worker: another one is there, or is gone for good.
+struct PeerUpMessage {
+  NodeId node;
+  std::string data_address;
+  std::vector<std::byte> data_descriptor;
+};
+struct PeerGoneMessage {
+  NodeId node;
+};
+// A hand-off message on its way; workers send those for each other through the gateway.
+struct RelayMessage {
+  NodeId from;
+  NodeId to;
+  HandoffMessage message;
+};
+// A worker to the gateway, every second: for status and metrics.
+struct ReportMessage {
+  int64_t running = 0, waiting = 0, held = 0, reserved = 0, stopping = 0;
+  int64_t blocks_total = 0, blocks_used = 0;
+  int64_t prefill_tokens = 0, decode_tokens = 0, pages_written = 0, handovers = 0;
+  int64_t expired_leases = 0;
+};
+
+// An operator to the gateway, instead of a hello: "status", "drain NAME", "role NAME ROLE".
+struct QueryMessage {
+  std::vector<std::string> words;
+};
+// Its answer: JSON, or what is wrong.
+struct AnswerMessage {
+  bool ok = false;
+  std::string text;
+};
+
+using ClusterMessage =
+    std::variant<HelloMessage, WelcomeMessage, RejectMessage, PingMessage, PeerUpMessage,
+                 PeerGoneMessage, RelayMessage, ReportMessage, QueryMessage, AnswerMessage>;
+
+// Without the length. Requires: less than kMostFrameBytes.
+std::vector<std::byte> EncodeClusterMessage(const ClusterMessage& message);
+// Errors: kDataLoss for bytes that are no message.
+Result<ClusterMessage> DecodeClusterMessage(std::span<const std::byte> bytes);
+
+}  // namespace divisi

@@ -1,0 +1,101 @@
+#include "divisi/control/cluster_message.h"
+
+#include <gtest/gtest.h>
+
+namespace divisi {
+namespace {
+
+Request Sample() {
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.sampling = {.temperature = 0.5, .top_k = 7, .seed = 99, .top_logprobs = 2};
+  request.sampling.logit_bias = {{5, -1.5f}};
+  request.max_tokens = 17;
+  request.stop_token_ids = {4};
+  request.prompt_logprobs = 1;
+  return request;
+}
+
+std::vector<ClusterMessage> Samples() {
+  const TransferId id{{7}, 8, 9};
+  const SampledToken token{.token = 3, .logprob = -0.25f, .top = {{3, -0.25f}, {4, -2.0f}}};
+  std::vector<ClusterMessage> all = {
+      HelloMessage{.node = {1},
+                   .role = WorkerRole::kDecode,
+                   .name = "host:1",
+                   .compatibility = {.model = "abc", .tokenizer = "def"},
+                   .pages = 5,
+                   .data_address = "tcp",
+                   .data_descriptor = {std::byte{1}, std::byte{2}}},
+      WelcomeMessage{{3}},
+      RejectMessage{"no"},
+      PingMessage{},
+      PeerUpMessage{.node = {4}, .data_address = "x"},
+      PeerGoneMessage{{4}},
+      ReportMessage{.running = 1, .expired_leases = 12},
+      QueryMessage{{"drain", "w1"}},
+      AnswerMessage{true, "{}"}};
+  const std::vector<HandoffMessage> handoff = {
+      ReserveMessage{id, Sample(), {2}},
+      ReservedMessage{id, {4, 5}, 1},
+      PrefillMessage{id, Sample(), {3}, {4, 5}, 1},
+      HandoverMessage{id, token, {token, token}},
+      TakenMessage{id},
+      ServeMessage{id, Sample()},
+      TokensMessage{.id = id, .start = 2, .tokens = {token}, .finish = FinishReason::kStop},
+      TokensMessage{.id = id, .finish = FinishReason::kError, .error = Error{Code::kDataLoss, "x"}},
+      RefusedMessage{id, Error{Code::kResourceExhausted, "full"}},
+      RenewMessage{id, 6},
+      AbortMessage{id},
+      StoppedMessage{id}};
+  for (const HandoffMessage& message : handoff) all.push_back(RelayMessage{{1}, {2}, message});
+  return all;
+}
+
+TEST(ClusterMessageTest, EveryMessageComesThrough) {
+  for (const ClusterMessage& message : Samples()) {
+    const auto bytes = EncodeClusterMessage(message);
+    const auto again = DecodeClusterMessage(bytes);
+    ASSERT_TRUE(again.ok()) << message.index();
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(EncodeClusterMessage(*again), bytes);
+  }
+  const auto relay = DecodeClusterMessage(
+      EncodeClusterMessage(RelayMessage{{1}, {2}, ServeMessage{{{7}, 8, 9}, Sample()}}));
+  const auto& request = std::get<ServeMessage>(std::get<RelayMessage>(*relay).message).request;
+  EXPECT_EQ(request.prompt, Sample().prompt);
+  EXPECT_EQ(request.sampling.seed, 99u);
+  EXPECT_EQ(request.sampling.logit_bias, Sample().sampling.logit_bias);
+}
+
+TEST(ClusterMessageTest, RefusesWhatIsCutOrLongerThanItself) {
+  for (const ClusterMessage& message : Samples()) {
+    std::vector<std::byte> bytes = EncodeClusterMessage(message);
+    for (size_t cut = 0; cut < bytes.size(); ++cut) {
+      EXPECT_FALSE(DecodeClusterMessage(std::span(bytes).first(cut)).ok());
+    }
+    bytes.push_back(std::byte{0});
+    EXPECT_FALSE(DecodeClusterMessage(bytes).ok());
+  }
+  const std::byte unknown[] = {std::byte{200}};
+  EXPECT_FALSE(DecodeClusterMessage(unknown).ok());
+}
+
+TEST(ClusterMessageTest, NamesTheFieldThatDiffers) {
+  const Compatibility here{.model = "a", .tokenizer = "t", .kv_type = "bfloat16", .kv_layout = "l"};
+  EXPECT_EQ(here.DifferenceFrom(here), "");
+  const auto with = [&](auto change) {
+    Compatibility there = here;
+    change(there);
+    return here.DifferenceFrom(there);
+  };
+  EXPECT_NE(with([](auto& c) { c.protocol = 9; }).find("protocol"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.model = "b"; }).find("model"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.tokenizer = "b"; }).find("tokenizer"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.kv_type = "b"; }).find("KV type"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.kv_layout = "b"; }).find("layout"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.page_tokens = 32; }).find("page size"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace divisi

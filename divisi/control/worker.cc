@@ -1,0 +1,194 @@
+#include "divisi/control/worker.h"
+
+#include "divisi/control/worker_state.h"
+
+namespace divisi {
+namespace {
+
+// Ended transfers are remembered for as long as a message of theirs may come: two leases. Beyond
+// this many the oldest go first; a worker ends some hundred requests a second at most.
+constexpr size_t kMostTombstones = 100'000;
+
+}  // namespace
+
+void Worker::State::Bury(const TransferId& id, Seconds now, bool well) {
+  const Seconds until = now + times_.lease * 2;
+  if (!tombstones_.emplace(id, Tombstone{until, well}).second) return;
+  burials_.emplace(until.value, id);
+  while (tombstones_.size() > kMostTombstones) {
+    tombstones_.erase(burials_.begin()->second);
+    burials_.erase(burials_.begin());
+  }
+}
+
+void Worker::State::On(NodeId from, AbortMessage m, Seconds now) {
+  const bool sends = sending_.contains(m.id);
+  if (sends) EndSending(m.id, true, now);
+  // P may have ended the request with its first token, which then waits here for the gateway, with
+  // pages of an earlier chunk still being written.
+  if (from == m.id.gateway) {
+    if (!sends || incoming_.contains(m.id)) EndIncoming(m.id, now);
+    return;
+  }
+  // D waits for this answer; P may never have heard of the transfer.
+  if (sends) return;
+  if (!incoming_.contains(m.id)) Bury(m.id, now);
+  Send(from, StoppedMessage{m.id});
+}
+
+void Worker::State::On(NodeId, RenewMessage m, Seconds now) {
+  if (const auto found = sending_.find(m.id); found != sending_.end()) {
+    found->second.lease_ends = now + times_.lease;
+  }
+  const auto found = incoming_.find(m.id);
+  if (found == incoming_.end()) {
+    // An answer, so that the gateway need not wait for a deadline.
+    const auto tombstone = tombstones_.find(m.id);
+    const bool well = tombstone != tombstones_.end() && tombstone->second.well;
+    if (!sending_.contains(m.id) && !well) {
+      Refuse(m.id, Error{Code::kUnavailable, "the worker does not have the request"});
+    }
+    return;
+  }
+  Incoming& incoming = found->second;
+  incoming.lease_ends = now + times_.lease;
+  const auto size = static_cast<int64_t>(incoming.tokens.size());
+  const bool missing = m.have < size || incoming.finish;
+  if (m.have < 0 || m.have > size || !missing) return;
+  if (now - incoming.sent_at >= times_.resend) SendTokens(m.id, incoming, m.have, now);
+}
+
+void Worker::State::PeerGone(NodeId peer, Seconds now) {
+  gone_.insert(peer);
+  std::vector<TransferId> incoming, sending;
+  for (const auto& [id, entry] : incoming_) {
+    if (id.gateway == peer || entry.writer == peer) incoming.push_back(id);
+  }
+  for (const auto& [id, entry] : sending_) {
+    if (id.gateway == peer || entry.decode == peer) sending.push_back(id);
+  }
+  for (const TransferId& id : incoming) {
+    const auto found = incoming_.find(id);
+    if (found->second.writer == peer) {  // Fenced: none of its writes lands any more.
+      found->second.writer.reset();
+      Refuse(id, Error{Code::kUnavailable, "the prefill worker is gone"});
+    }
+    EndIncoming(id, now);
+  }
+  for (const TransferId& id : sending) {
+    if (sending_.at(id).decode == peer) {
+      Refuse(id, Error{Code::kUnavailable, "the decode worker is gone"});
+    }
+    EndSending(id, true, now);
+  }
+}
+
+const StepPlan& Worker::State::Plan() {
+  const StepPlan& plan = scheduler_.Plan();
+  for (const StepSlice& slice : plan.slices) {
+    const bool decode = slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
+    (decode ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
+  }
+  return plan;
+}
+
+void Worker::State::Commit(std::vector<SliceResult> results, Seconds now) {
+  Apply(scheduler_.Commit(std::move(results)), now);
+}
+
+void Worker::State::Apply(std::vector<SchedulerEvent> events, Seconds now) {
+  std::set<TransferId> talked;
+  for (SchedulerEvent& event : events) {
+    const auto local = local_.find(event.request);
+    if (local == local_.end()) continue;
+    const TransferId id = local->second;
+    if (sending_.contains(id)) {
+      ApplySending(id, std::move(event), now);
+    } else {
+      ApplyIncoming(id, std::move(event), now);
+      talked.insert(id);
+    }
+  }
+  for (const TransferId& id : talked) {
+    Incoming& incoming = incoming_.at(id);
+    const auto size = static_cast<int64_t>(incoming.tokens.size());
+    if (incoming.sent == size && !incoming.finish) continue;
+    SendTokens(id, incoming, incoming.sent, now);
+    incoming.sent = size;
+  }
+}
+
+void Worker::State::Tick(Seconds now) {
+  TickIncoming(now);
+  TickSending(now);
+  while (!burials_.empty() && burials_.begin()->first <= now.value) {
+    tombstones_.erase(burials_.begin()->second);
+    burials_.erase(burials_.begin());
+  }
+}
+
+std::optional<Seconds> Worker::State::NextTimer() const {
+  std::optional<Seconds> next;
+  const auto at = [&](Seconds time) {
+    if (!next || time < *next) next = time;
+  };
+  for (const auto& [id, incoming] : incoming_) {
+    at(incoming.phase == Incoming::Phase::kStopping ? incoming.resend_at : incoming.lease_ends);
+  }
+  for (const auto& [id, sending] : sending_) {
+    if (sending.phase == Sending::Phase::kStopping) continue;
+    at(sending.lease_ends);
+    if (sending.phase == Sending::Phase::kHandedOver) {
+      at(std::min(sending.resend_at, sending.taken_before));
+    }
+  }
+  if (!burials_.empty()) at(Seconds(burials_.begin()->first));
+  return next;
+}
+
+WorkerStats Worker::State::stats() const {
+  WorkerStats stats = counters_;
+  stats.scheduler = scheduler_.stats();
+  stats.incoming = static_cast<int64_t>(incoming_.size());
+  stats.outgoing = static_cast<int64_t>(sending_.size());
+  stats.stopping = std::ranges::count_if(incoming_, [](const auto& entry) {
+    return entry.second.phase == Incoming::Phase::kStopping;
+  });
+  return stats;
+}
+
+void Worker::State::Verify() const {
+  scheduler_.Verify();
+  for (const auto& [id, incoming] : incoming_) {
+    CHECK(!sending_.contains(id) || incoming.phase == Incoming::Phase::kFinished);
+    CHECK(incoming.phase != Incoming::Phase::kStopping || incoming.writer);
+  }
+  int64_t writing = 0;
+  for (const auto& [id, sending] : sending_) writing += sending.writing;
+  CHECK(writing == static_cast<int64_t>(write_of_.size()));
+  CHECK(tombstones_.size() == burials_.size());
+}
+
+// ---- The public face
+
+Worker::Worker(NodeId self, SchedulerOptions options, HandoffTimes times)
+    : state_(std::make_unique<State>(self, std::move(options), times)) {}
+Worker::~Worker() = default;
+void Worker::Receive(NodeId from, HandoffMessage message, Seconds now) {
+  state_->Receive(from, std::move(message), now);
+}
+void Worker::WriteDone(uint64_t id, bool ok, Seconds now) { state_->WriteDone(id, ok, now); }
+void Worker::PeerGone(NodeId peer, Seconds now) { state_->PeerGone(peer, now); }
+void Worker::Tick(Seconds now) { state_->Tick(now); }
+std::optional<Seconds> Worker::NextTimer() const { return state_->NextTimer(); }
+const StepPlan& Worker::Plan() { return state_->Plan(); }
+void Worker::Commit(std::vector<SliceResult> results, Seconds now) {
+  state_->Commit(std::move(results), now);
+}
+bool Worker::HasWork() const { return state_->HasWork(); }
+std::vector<Outgoing> Worker::TakeMessages() { return state_->TakeMessages(); }
+std::vector<PageWrite> Worker::TakeWrites() { return state_->TakeWrites(); }
+WorkerStats Worker::stats() const { return state_->stats(); }
+void Worker::Verify() const { state_->Verify(); }
+
+}  // namespace divisi

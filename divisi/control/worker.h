@@ -1,0 +1,80 @@
+// One worker's part of the cluster: the scheduler, and the state of every request that a gateway
+// sent it as replica, as prefill (P) or as decode (D). A pure state machine like the scheduler:
+// messages and finished steps go in, messages and page writes come out; no clock, no I/O.
+//
+// A request at D:   reserved --Handover--> running --> finished --Abort, lease--> gone
+//                      |  Abort, lease            (its tokens are kept until the gateway has them)
+//                      v
+//                   stopping --Stopped, Handover, P fenced--> gone (its pages are free)
+// A request at P:   computing --> writing --> handed over --Taken--> gone
+//                      any --Abort, lease, write failed, D gone--> gone, and Stopped to D
+//                                                 once no write is under way
+// Replicas' requests are those of D that begin as running.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "divisi/control/handoff.h"
+#include "divisi/engine/scheduler.h"
+
+namespace divisi {
+
+// A page of this worker to be written to one of another's, whole, one-sided. WriteDone answers.
+struct PageWrite {
+  uint64_t id = 0;
+  NodeId to;
+  BlockId from_page = 0;
+  BlockId to_page = 0;
+};
+
+// Load and what it did: counters since the start, gauges of now.
+struct WorkerStats {
+  SchedulerStats scheduler;
+  int64_t incoming = 0;  // Requests of D and replicas that are not over.
+  int64_t outgoing = 0;  // Of P.
+  int64_t stopping = 0;  // Reserved pages that a write may still reach.
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t pages_written = 0;
+  int64_t handovers = 0;  // Taken by D.
+  int64_t expired_leases = 0;
+};
+
+class Worker {
+ public:
+  Worker(NodeId self, SchedulerOptions options, HandoffTimes times);
+  ~Worker();
+
+  void Receive(NodeId from, HandoffMessage message, Seconds now);
+  // ok: the bytes are at the other side, visible to it before any later message is.
+  void WriteDone(uint64_t id, bool ok, Seconds now);
+  // The peer is gone for good: nothing of it arrives any more, neither messages nor writes.
+  void PeerGone(NodeId peer, Seconds now);
+  // Leases and resends; at least as often as NextTimer says.
+  void Tick(Seconds now);
+  std::optional<Seconds> NextTimer() const;
+
+  // The engine's step, as of Scheduler.
+  const StepPlan& Plan();
+  void Commit(std::vector<SliceResult> results, Seconds now);
+  bool HasWork() const;
+
+  // What to do, in order: since the last call.
+  std::vector<Outgoing> TakeMessages();
+  std::vector<PageWrite> TakeWrites();
+
+  WorkerStats stats() const;
+  // CHECKs that requests, leases and pages agree. For tests.
+  void Verify() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace divisi

@@ -1,0 +1,149 @@
+#include "divisi/control/worker_state.h"
+
+namespace divisi {
+
+void Worker::State::On(NodeId, PrefillMessage m, Seconds now) {
+  if (sending_.contains(m.id)) return;
+  if (Ended(m.id)) return Send(m.decode, StoppedMessage{m.id});
+  if (gone_.contains(m.decode)) {
+    return Refuse(m.id, Error{Code::kUnavailable, "the decode worker is gone"});
+  }
+  m.request.id = ++last_local_;
+  m.request.hold_after_prompt = true;
+  if (const auto added = scheduler_.Add(std::move(m.request)); !added) {
+    Bury(m.id, now);
+    Send(m.decode, StoppedMessage{m.id});
+    return Refuse(m.id, added.error());
+  }
+  Sending& sending = sending_[m.id];
+  sending.local = last_local_;
+  sending.decode = m.decode;
+  sending.pages = std::move(m.pages);
+  sending.next_page = m.present;
+  sending.lease_ends = now + times_.lease;
+  local_.emplace(last_local_, m.id);
+}
+
+// Those of the first `pages` that are not on their way yet.
+void Worker::State::WritePages(const TransferId& id, Sending& sending, int64_t pages) {
+  const std::span<const BlockId> own = scheduler_.PagesOf(sending.local);
+  pages = std::min(
+      {pages, static_cast<int64_t>(own.size()), static_cast<int64_t>(sending.pages.size())});
+  for (; sending.next_page < pages; ++sending.next_page) {
+    const auto at = static_cast<size_t>(sending.next_page);
+    write_of_.emplace(++last_write_, id);
+    writes_.push_back({last_write_, sending.decode, own[at], sending.pages[at]});
+    ++sending.writing;
+  }
+}
+
+void Worker::State::HandOverWhenWritten(const TransferId& id, Sending& sending, Seconds now) {
+  if (!sending.held || sending.writing > 0 || sending.phase != Sending::Phase::kComputing) return;
+  sending.phase = Sending::Phase::kHandedOver;
+  sending.resend_at = now + times_.resend;
+  sending.taken_before = now + times_.taken;
+  Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores});
+}
+
+void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
+  const auto at = write_of_.find(write);
+  if (at == write_of_.end()) return;
+  const TransferId id = at->second;
+  write_of_.erase(at);
+  const auto found = sending_.find(id);
+  CHECK(found != sending_.end(), "a write of no transfer");
+  Sending& sending = found->second;
+  --sending.writing;
+  counters_.pages_written += ok;
+  if (!ok && sending.phase != Sending::Phase::kStopping) {
+    Refuse(id, Error{Code::kUnavailable, "pages could not be written to the decode worker"});
+    return EndSending(id, true, now);
+  }
+  if (sending.phase == Sending::Phase::kStopping) return EndSending(id, sending.tell_decode, now);
+  HandOverWhenWritten(id, sending, now);
+}
+
+// Pages are the sources of writes under way: D is told, and the transfer forgotten, once there are
+// none. The content that they carry no longer matters, so they are free at once.
+void Worker::State::EndSending(const TransferId& id, bool tell_decode, Seconds now) {
+  const auto found = sending_.find(id);
+  if (found == sending_.end()) return Bury(id, now);
+  Sending& sending = found->second;
+  if (sending.phase != Sending::Phase::kStopping) {
+    sending.phase = Sending::Phase::kStopping;
+    scheduler_.Cancel(sending.local);
+    local_.erase(sending.local);
+  }
+  sending.tell_decode |= tell_decode;
+  if (sending.writing > 0) return;
+  if (sending.tell_decode) Send(sending.decode, StoppedMessage{id});
+  const bool taken = !sending.tell_decode;
+  sending_.erase(found);
+  Bury(id, now, taken);
+}
+
+void Worker::State::On(NodeId from, TakenMessage m, Seconds now) {
+  const auto found = sending_.find(m.id);
+  if (found == sending_.end() || found->second.decode != from) return;
+  if (found->second.phase != Sending::Phase::kHandedOver) return;
+  ++counters_.handovers;
+  EndSending(m.id, false, now);
+}
+
+void Worker::State::ApplySending(const TransferId& id, SchedulerEvent event, Seconds now) {
+  Sending& sending = sending_.at(id);
+  switch (event.kind) {
+    case SchedulerEvent::Kind::kComputed:
+      // Whole pages only: the last one follows when the prompt is done.
+      return WritePages(id, sending, event.computed_tokens / kBlockTokens);
+    case SchedulerEvent::Kind::kPromptScores:
+      std::ranges::move(event.prompt_scores, std::back_inserter(sending.prompt_scores));
+      return;
+    case SchedulerEvent::Kind::kToken:
+      sending.first = std::move(event.token);
+      return;
+    case SchedulerEvent::Kind::kHeld:
+      sending.held = true;
+      WritePages(id, sending, static_cast<int64_t>(sending.pages.size()));
+      return HandOverWhenWritten(id, sending, now);
+    case SchedulerEvent::Kind::kFinished:
+      return FinishAtPrefill(id, sending, std::move(event), now);
+    default:
+      return;
+  }
+}
+
+// The first token was the last: nothing is handed over. From here on this is a request like a
+// replica's, whose tokens wait for the gateway.
+void Worker::State::FinishAtPrefill(const TransferId& id, Sending& sending, SchedulerEvent event,
+                                    Seconds now) {
+  Incoming incoming{.phase = Incoming::Phase::kFinished, .lease_ends = sending.lease_ends};
+  if (sending.first) incoming.tokens.push_back(*sending.first);
+  incoming.prompt_scores = std::move(sending.prompt_scores);
+  incoming.finish = event.reason;
+  incoming.error = std::move(event.error);
+  EndSending(id, true, now);
+  incoming_[id] = std::move(incoming);
+  SendTokens(id, incoming_[id], 0, now);
+}
+
+void Worker::State::TickSending(Seconds now) {
+  std::vector<TransferId> expired;
+  for (auto& [id, sending] : sending_) {
+    if (sending.phase == Sending::Phase::kStopping) continue;
+    const bool handed = sending.phase == Sending::Phase::kHandedOver;
+    if (now >= sending.lease_ends || (handed && now >= sending.taken_before)) {
+      expired.push_back(id);
+    } else if (handed && now >= sending.resend_at) {
+      sending.resend_at = now + times_.resend;
+      Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores});
+    }
+  }
+  for (const TransferId& id : expired) {
+    ++counters_.expired_leases;
+    Refuse(id, Error{Code::kDeadlineExceeded, "the decode worker did not take the prompt in time"});
+    EndSending(id, true, now);
+  }
+}
+
+}  // namespace divisi

@@ -1,0 +1,128 @@
+// The worker's state, shared by worker.cc (what both roles have in common), worker_incoming.cc (D
+// and replicas) and worker_sending.cc (P). Included by those alone.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "divisi/control/worker.h"
+#include "divisi/core/check.h"
+#include "divisi/core/format.h"
+
+namespace divisi {
+
+class Worker::State {
+ public:
+  State(NodeId self, SchedulerOptions options, HandoffTimes times)
+      : self_(self), times_(times), scheduler_(std::move(options)) {}
+
+  void Receive(NodeId from, HandoffMessage message, Seconds now) {
+    std::visit([&](auto& m) { On(from, std::move(m), now); }, message);
+  }
+  void WriteDone(uint64_t write, bool ok, Seconds now);
+  void PeerGone(NodeId peer, Seconds now);
+  void Tick(Seconds now);
+  std::optional<Seconds> NextTimer() const;
+  const StepPlan& Plan();
+  void Commit(std::vector<SliceResult> results, Seconds now);
+  bool HasWork() const { return scheduler_.HasWork(); }
+  std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }
+  std::vector<PageWrite> TakeWrites() { return std::exchange(writes_, {}); }
+  WorkerStats stats() const;
+  void Verify() const;
+
+ private:
+  // A request of D, or of a replica.
+  struct Incoming {
+    enum class Phase { kReserved, kStopping, kRunning, kFinished };
+    Phase phase = Phase::kReserved;
+    RequestId local = 0;
+    std::optional<NodeId> writer;  // P, while it may write
+    Reservation reservation;
+    Seconds lease_ends;
+    Seconds resend_at;  // kStopping: of Abort to P
+    std::vector<SampledToken> tokens;
+    int64_t sent = 0;  // Tokens sent at least once
+    std::vector<SampledToken> prompt_scores;
+    std::optional<FinishReason> finish;
+    std::optional<Error> error;
+    Seconds sent_at;
+  };
+  struct Tombstone {
+    Seconds until;
+    bool well = false;
+  };
+  // A request of P.
+  struct Sending {
+    enum class Phase { kComputing, kHandedOver, kStopping };
+    Phase phase = Phase::kComputing;
+    RequestId local = 0;
+    NodeId decode;
+    std::vector<BlockId> pages;  // At D
+    int64_t next_page = 0;       // Not yet written
+    int64_t writing = 0;         // Writes under way
+    bool held = false;           // All is computed
+    bool tell_decode = false;    // kStopping: Stopped is owed
+    std::optional<SampledToken> first;
+    std::vector<SampledToken> prompt_scores;
+    Seconds lease_ends;
+    Seconds resend_at;     // kHandedOver: of Handover
+    Seconds taken_before;  // kHandedOver
+  };
+
+  void On(NodeId from, ReserveMessage m, Seconds now);
+  void On(NodeId from, PrefillMessage m, Seconds now);
+  void On(NodeId from, HandoverMessage m, Seconds now);
+  void On(NodeId from, TakenMessage m, Seconds now);
+  void On(NodeId from, ServeMessage m, Seconds now);
+  void On(NodeId from, RenewMessage m, Seconds now);
+  void On(NodeId from, AbortMessage m, Seconds now);
+  void On(NodeId from, StoppedMessage m, Seconds now);
+  // For gateways; a worker that gets one ignores it.
+  void On(NodeId, ReservedMessage, Seconds) {}
+  void On(NodeId, TokensMessage, Seconds) {}
+  void On(NodeId, RefusedMessage, Seconds) {}
+
+  void Send(NodeId to, HandoffMessage message) { messages_.push_back({to, std::move(message)}); }
+  void Refuse(const TransferId& id, Error error) {
+    Send(id.gateway, RefusedMessage{id, std::move(error)});
+  }
+  bool Ended(const TransferId& id) const { return tombstones_.contains(id); }
+  // well: this worker did its part, and the gateway need not hear that it is over.
+  void Bury(const TransferId& id, Seconds now, bool well = false);
+
+  void Apply(std::vector<SchedulerEvent> events, Seconds now);
+  void ApplyIncoming(const TransferId& id, SchedulerEvent event, Seconds now);
+  void ApplySending(const TransferId& id, SchedulerEvent event, Seconds now);
+  void SendTokens(const TransferId& id, Incoming& incoming, int64_t start, Seconds now);
+  void WritePages(const TransferId& id, Sending& sending, int64_t pages);
+  void HandOverWhenWritten(const TransferId& id, Sending& sending, Seconds now);
+  void FinishAtPrefill(const TransferId& id, Sending& sending, SchedulerEvent event, Seconds now);
+  void EndIncoming(const TransferId& id, Seconds now);
+  void FreeIncoming(std::map<TransferId, Incoming>::iterator at, Seconds now);
+  void EndSending(const TransferId& id, bool tell_decode, Seconds now);
+  void TickIncoming(Seconds now);
+  void TickSending(Seconds now);
+
+  const NodeId self_;
+  const HandoffTimes times_;
+  Scheduler scheduler_;
+  RequestId last_local_ = 0;
+  uint64_t last_write_ = 0;
+  std::map<TransferId, Incoming> incoming_;
+  std::map<TransferId, Sending> sending_;
+  std::map<RequestId, TransferId> local_;
+  std::map<uint64_t, TransferId> write_of_;
+  std::set<NodeId> gone_;  // A few bytes for each death in the cluster, for this process's life.
+  std::map<TransferId, Tombstone> tombstones_;
+  std::multimap<double, TransferId> burials_;
+  std::vector<Outgoing> messages_;
+  std::vector<PageWrite> writes_;
+  WorkerStats counters_;
+};
+
+}  // namespace divisi

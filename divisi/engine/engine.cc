@@ -1,0 +1,305 @@
+#include "divisi/engine/engine.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "divisi/core/check.h"
+#include "divisi/core/format.h"
+
+namespace divisi {
+
+class Engine::State {
+ public:
+  State(SchedulerOptions options, Executor& executor, const Clock& clock)
+      : options_(options),
+        executor_(executor),
+        clock_(clock),
+        scheduler_(std::move(options)),
+        thread_([this] { Loop(); }) {}
+
+  ~State() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  Result<RequestId> Submit(Request request, EventSink sink);
+  void Cancel(RequestId id);
+  EngineStats stats() const;
+  const SchedulerOptions& options() const { return options_; }
+
+ private:
+  struct Submission {
+    Request request;
+    EventSink sink;
+    Seconds arrived;
+  };
+  struct Mail {
+    std::vector<Submission> submissions;
+    std::vector<RequestId> cancels;
+    bool stopping = false;
+  };
+  // A request between Submit and its last event, as the engine's thread sees it.
+  struct Active {
+    EventSink sink;
+    Timeline timeline;
+    int64_t prompt_tokens = 0;
+    bool scheduled = false;
+    bool answered = false;  // Its first token came.
+    RequestEvent pending;   // Of the step being reported,
+    bool touched = false;   // once it has something for the sink.
+  };
+
+  void Loop();
+  Mail WaitForMail();
+  void TakeMail(Mail mail);
+  void CancelAll();
+  void Step();
+  void CountStep(const StepPlan& plan);
+  void Report(std::vector<SchedulerEvent> events, Seconds began, Seconds ended);
+  void Note(SchedulerEvent event, Active& active, Seconds began, Seconds ended);
+  void Deliver(RequestId id);
+  void ShowStats();
+
+  const SchedulerOptions options_;
+  Executor& executor_;
+  const Clock& clock_;
+
+  // Guarded by mutex_, which is held for a few instructions only and never while a sink runs.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  Mail mail_;                           // Submissions are bounded by max_waiting.
+  std::unordered_set<RequestId> live_;  // Submitted, last event not yet sent, not cancelled:
+                                        // bounds mail_.cancels.
+  int64_t queued_ = 0;                  // Submitted and not yet scheduled, wherever they are.
+  RequestId last_id_ = 0;
+  bool stopping_ = false;
+  EngineStats shown_;
+
+  // The engine's thread's own.
+  Scheduler scheduler_;
+  std::unordered_map<RequestId, Active> active_;
+  bool stalled_ = false;            // What waits needs pages that only mail can free.
+  std::vector<RequestId> touched_;  // In order of the step's events.
+  int64_t left_queue_ = 0;          // To be taken from queued_ at the next ShowStats.
+  EngineStats counters_;
+
+  // A thread of its own, because a step computes for long while submissions must be answered at
+  // once. Last: it starts when all else is there.
+  std::thread thread_;
+};
+
+// ---- Called by other threads
+
+Result<RequestId> Engine::State::Submit(Request request, EventSink sink) {
+  RETURN_IF_ERROR(CheckRequest(options_, request));
+  const Seconds now = clock_.Now();
+  RequestId id;
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return Error{Code::kUnavailable, "the engine is stopping; retry elsewhere"};
+    if (queued_ >= options_.max_waiting) {
+      return Error{Code::kResourceExhausted,
+                   Format("{} requests are waiting, which is the limit; retry later", queued_)};
+    }
+    ++queued_;
+    id = request.id = ++last_id_;
+    live_.insert(id);
+    mail_.submissions.push_back({std::move(request), std::move(sink), now});
+  }
+  wake_.notify_one();
+  return id;
+}
+
+void Engine::State::Cancel(RequestId id) {
+  {
+    std::lock_guard lock(mutex_);
+    if (live_.erase(id) == 0) return;
+    mail_.cancels.push_back(id);
+  }
+  wake_.notify_one();
+}
+
+EngineStats Engine::State::stats() const {
+  std::lock_guard lock(mutex_);
+  EngineStats stats = shown_;
+  stats.queued = queued_;
+  return stats;
+}
+
+// ---- The engine's thread
+
+void Engine::State::Loop() {
+  while (true) {
+    Mail mail = WaitForMail();
+    const bool stopping = mail.stopping;
+    TakeMail(std::move(mail));
+    if (stopping) return CancelAll();
+    if (scheduler_.HasWork()) Step();
+  }
+}
+
+// Sleeps while there is nothing to do.
+Engine::State::Mail Engine::State::WaitForMail() {
+  const bool idle = !scheduler_.HasWork() || stalled_;
+  std::unique_lock lock(mutex_);
+  while (idle && !stopping_ && mail_.submissions.empty() && mail_.cancels.empty()) {
+    wake_.wait(lock);
+  }
+  Mail mail = std::exchange(mail_, {});
+  mail.stopping = stopping_;
+  stalled_ = false;
+  return mail;
+}
+
+void Engine::State::TakeMail(Mail mail) {
+  for (Submission& submission : mail.submissions) {
+    const RequestId id = submission.request.id;
+    Active& active = active_[id];
+    active.sink = std::move(submission.sink);
+    active.timeline.arrived = submission.arrived;
+    active.prompt_tokens = static_cast<int64_t>(submission.request.prompt.size());
+    // Submit checked the request, and queued_ counts at least what the scheduler has waiting.
+    const Result<void> added = scheduler_.Add(std::move(submission.request));
+    CHECK(added.ok(), "request {}: {}", id, added.error().message);
+  }
+  const Seconds now = clock_.Now();
+  for (const RequestId id : mail.cancels) {
+    if (!scheduler_.Cancel(id)) continue;  // Ended meanwhile.
+    Note({.kind = SchedulerEvent::Kind::kFinished,
+          .request = id,
+          .reason = FinishReason::kCancelled},
+         active_.at(id), now, now);
+  }
+  if (mail.cancels.empty()) return;
+  ShowStats();
+  for (const RequestId id : std::exchange(touched_, {})) Deliver(id);
+}
+
+void Engine::State::CancelAll() {
+  std::vector<RequestId> left;
+  for (const auto& [id, active] : active_) left.push_back(id);
+  std::ranges::sort(left);
+  TakeMail({.cancels = std::move(left)});
+}
+
+void Engine::State::Step() {
+  const Seconds began = clock_.Now();
+  const StepPlan& plan = scheduler_.Plan();
+  stalled_ = plan.slices.empty();
+  if (stalled_) return;
+  CountStep(plan);
+  ShowStats();
+  std::vector<SliceResult> results = executor_.Execute(plan);
+  std::vector<SchedulerEvent> events = scheduler_.Commit(std::move(results));
+  const Seconds ended = clock_.Now();
+  counters_.busy += ended - began;
+  Report(std::move(events), began, ended);
+}
+
+void Engine::State::CountStep(const StepPlan& plan) {
+  ++counters_.steps;
+  for (const StepSlice& slice : plan.slices) {
+    const bool decode = slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
+    (decode ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
+  }
+  StepTokensHistogram& histogram = counters_.step_tokens;
+  const auto bucket = std::ranges::lower_bound(StepTokensHistogram::kBounds, plan.tokens);
+  ++histogram.counts[static_cast<size_t>(bucket - StepTokensHistogram::kBounds.begin())];
+  histogram.sum += plan.tokens;
+}
+
+// The counters are shown before the sinks hear of the step: whoever has an event finds it counted.
+void Engine::State::Report(std::vector<SchedulerEvent> events, Seconds began, Seconds ended) {
+  for (SchedulerEvent& event : events) {
+    Active& active = active_.at(event.request);
+    Note(std::move(event), active, began, ended);
+  }
+  ShowStats();
+  for (const RequestId id : std::exchange(touched_, {})) Deliver(id);
+}
+
+void Engine::State::Note(SchedulerEvent event, Active& active, Seconds began, Seconds ended) {
+  using Kind = SchedulerEvent::Kind;
+  Timeline& timeline = active.timeline;
+  RequestEvent& pending = active.pending;
+  if (event.kind == Kind::kPreempted) {
+    ++timeline.preemptions;
+    return;
+  }
+  if (event.kind == Kind::kScheduled) {
+    active.scheduled = true;
+    timeline.scheduled = began;
+    timeline.cached_tokens = event.cached_tokens;
+    ++left_queue_;
+    return;
+  }
+  if (!active.touched) touched_.push_back(event.request);
+  active.touched = true;
+  pending.request = event.request;
+  pending.time = ended;
+  if (event.kind == Kind::kPromptScores) {
+    std::ranges::move(event.prompt_scores, std::back_inserter(pending.prompt_scores));
+  } else if (event.kind == Kind::kToken) {
+    if (!std::exchange(active.answered, true)) {
+      timeline.first_token = ended;
+      counters_.prompt_tokens += active.prompt_tokens;
+    }
+    ++counters_.generated_tokens;
+    pending.tokens.push_back(std::move(event.token));
+  } else {
+    timeline.finished = ended;
+    pending.finish = event.reason;
+    pending.error = std::move(event.error);
+    if (event.reason == FinishReason::kLength && !active.answered) {
+      counters_.prompt_tokens += active.prompt_tokens;  // No output was asked for.
+    }
+    ++counters_.finished[static_cast<size_t>(event.reason)];
+    left_queue_ += !active.scheduled;
+  }
+}
+
+void Engine::State::Deliver(RequestId id) {
+  const auto found = active_.find(id);
+  Active& active = found->second;
+  active.touched = false;
+  RequestEvent event = std::exchange(active.pending, {});
+  event.timeline = active.timeline;
+  if (!event.finish) return active.sink(std::move(event));
+  const EventSink sink = std::move(active.sink);
+  active_.erase(found);
+  {
+    std::lock_guard lock(mutex_);
+    live_.erase(id);
+  }
+  sink(std::move(event));
+}
+
+void Engine::State::ShowStats() {
+  counters_.scheduler = scheduler_.stats();
+  std::lock_guard lock(mutex_);
+  queued_ -= std::exchange(left_queue_, 0);
+  shown_ = counters_;
+}
+
+// ---- The public face
+
+Engine::Engine(SchedulerOptions options, Executor& executor, const Clock& clock)
+    : state_(std::make_unique<State>(std::move(options), executor, clock)) {}
+Engine::~Engine() = default;
+Result<RequestId> Engine::Submit(Request request, EventSink sink) {
+  return state_->Submit(std::move(request), std::move(sink));
+}
+void Engine::Cancel(RequestId id) { state_->Cancel(id); }
+EngineStats Engine::stats() const { return state_->stats(); }
+const SchedulerOptions& Engine::options() const { return state_->options(); }
+
+}  // namespace divisi

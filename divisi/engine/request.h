@@ -1,0 +1,52 @@
+// A request inside a process: what was asked, how far it is, and how it ends.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "divisi/core/ids.h"
+#include "divisi/core/units.h"
+#include "divisi/model/sampler.h"
+
+namespace divisi {
+
+struct Request {
+  RequestId id = 0;
+  std::vector<TokenId> prompt;  // At least one token.
+  SamplingParams sampling;
+  int64_t max_tokens = 16;  // Output tokens; 0: the prompt is scored alone.
+  std::vector<TokenId>
+      stop_token_ids;        // The model's end tokens and the request's own; these end it.
+  int prompt_logprobs = -1;  // As SamplingParams::top_logprobs, for the prompt's tokens.
+  // Prefill for another worker: the prompt is computed and the first token drawn, and unless that
+  // ends the request, its pages are held until it is cancelled. It is never preempted.
+  bool hold_after_prompt = false;
+};
+
+// kStop: an end token or (found by the text side) a stop string. kLength: max_tokens or the
+// context.
+enum class FinishReason { kStop, kLength, kCancelled, kError };
+
+// A request being served. Owned by the scheduler.
+struct Sequence {
+  Request request;
+  std::vector<TokenId> tokens;  // Prompt, then output.
+  int64_t computed = 0;         // Tokens whose K and V are in pages: a prefix of `tokens`.
+
+  int64_t OutputTokens() const {
+    return static_cast<int64_t>(tokens.size() - request.prompt.size());
+  }
+};
+
+// When things happened to a request, in the engine's clock. Zero: not yet.
+struct Timeline {
+  Seconds arrived;
+  Seconds scheduled;  // First slice began.
+  Seconds first_token;
+  Seconds finished;
+  int64_t cached_tokens = 0;  // Prompt tokens found in shared pages.
+  int preemptions = 0;
+};
+
+}  // namespace divisi

@@ -1,0 +1,148 @@
+// Which tokens run in the next step: continuous batching with chunked prefill under a token budget,
+// page allocation, prefix sharing, preemption by recompute. A pure state machine: no clock, no I/O,
+// no threads; the same calls give the same plans.
+//
+// A step is filled in this order:
+//   1. Decodes, oldest request first: one token each. A decode that needs a page when all are taken
+//      preempts the youngest running request (perhaps itself): that one's pages go, its tokens
+//      stay, and it waits again in its place by arrival.
+//   2. The prefill under way, if any: as much as budget and pages allow. It never preempts; without
+//      pages it waits for decodes to end.
+//   3. Waiting requests by arrival. One is admitted when the pages of all its tokens fit beside one
+//      page for each running request and what the prefill under way still needs: then it will
+//      hardly be preempted. One that lacks pages stops those behind it; two kinds are passed over:
+//      - A prompt longer than what is left of the step, while a prefill is under way: there is at
+//        most one between steps, and it leaves a quarter of each step to shorter prompts, so that a
+//        long prompt delays a short one by a step, not by its whole length. What none of them takes
+//        it gets after all.
+//      - One whose next page is just being computed by another request: it waits to share it.
+//
+// Why nothing starves: the oldest running request is never preempted while another runs, and fits
+// the pool alone (Add refuses what does not), so it ends; a prefill that waits for pages stops
+// admissions until the running decodes, each bounded by max_tokens, have ended; and being passed
+// over ends with the other's prefill or after a fixed number of steps. So the oldest request ends
+// in bounded time, then the next is the oldest.
+//
+// Held and reserved requests have pages that only another worker's answer frees, within its lease:
+// decodes that find none then wait rather than preempt them.
+//
+// A page is published for sharing when the step that filled it is committed, and found from then
+// on: complete before visible. Sharing stops short of a request's last token, which must be
+// computed to draw the next, and of prompt tokens that still have to be scored. Source: continuous
+// batching, Yu et al., "Orca", OSDI 2022; paging and preemption, Kwon et al., "PagedAttention",
+// SOSP 2023; chunked prefill, Agrawal et al., "Sarathi-Serve", OSDI 2024.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "divisi/core/result.h"
+#include "divisi/engine/executor.h"
+
+namespace divisi {
+
+struct SchedulerOptions {
+  int64_t max_sequences = 256;        // Running at once.
+  int64_t max_batched_tokens = 2048;  // Per step. Also bounds the running sequences.
+  int64_t max_model_len = 2048;       // Prompt plus output of one request.
+  int64_t max_waiting =
+      1024;            // Queued requests; beyond it Add refuses. Preempted ones do not count.
+  int64_t blocks = 0;  // KV pages.
+  bool share_prefixes = true;
+  std::vector<uint8_t> model_fingerprint;  // Part of every page's key.
+};
+
+// The longest prompt plus output that a request can reach: max_model_len, or what the pool holds.
+int64_t ContextLimit(const SchedulerOptions& options);
+
+// Whether the request could ever run.
+// Errors: kInvalidArgument for an empty prompt or max_tokens below 0; kOutOfRange when the prompt,
+// with one token of output if any is asked for, is beyond ContextLimit.
+Result<void> CheckRequest(const SchedulerOptions& options, const Request& request);
+
+// What happened to a request in a committed step.
+struct SchedulerEvent {
+  enum class Kind { kScheduled, kPreempted, kPromptScores, kComputed, kToken, kHeld, kFinished };
+  Kind kind = Kind::kToken;
+  RequestId request = 0;
+  int64_t cached_tokens = 0;                  // kScheduled: prompt tokens found in shared pages.
+  int64_t computed_tokens = 0;                // kComputed: of the prompt, in pages by now.
+  SampledToken token;                         // kToken
+  std::vector<SampledToken> prompt_scores;    // kPromptScores
+  FinishReason reason = FinishReason::kStop;  // kFinished
+  std::optional<Error> error;                 // kFinished by kError: why.
+};
+
+// Pages for a prompt that another worker computes.
+struct Reservation {
+  std::vector<BlockId> pages;  // Of the whole prompt, in order.
+  int64_t present = 0;         // The first this many hold their content already.
+};
+
+struct SchedulerStats {
+  int64_t running = 0;
+  int64_t held = 0;      // Prompts computed for another worker that has not taken them yet.
+  int64_t reserved = 0;  // Requests whose prompts another worker computes.
+  int64_t waiting = 0;   // Preempted requests among them.
+  int64_t blocks_total = 0;
+  int64_t blocks_used = 0;            // Held by sequences.
+  int64_t blocks_cached = 0;          // Held by none, content kept for sharing.
+  int64_t preemptions = 0;            // Counters since the start.
+  int64_t evictions = 0;              // Cached pages given up.
+  int64_t prefix_queried_tokens = 0;  // Prompt tokens of requests whose prefix was looked up.
+  int64_t prefix_hit_tokens = 0;
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerOptions options);
+  ~Scheduler();
+
+  // Errors: as CheckRequest; kResourceExhausted when the queue is full; kInvalidArgument when its
+  // id is in use.
+  Result<void> Add(Request request);
+
+  // Decode for another worker's prefill: pages for the request's prompt, before anybody computes
+  // it. The request then waits for Adopt, or for Cancel, before which nothing may be written to its
+  // pages any more. Errors: as CheckRequest; kResourceExhausted when pages or a place among the
+  // running are lacking now; kInvalidArgument when its id is in use.
+  Result<Reservation> Reserve(Request request);
+  // The pages of a reserved request hold its prompt's K and V, and this is its first token. It runs
+  // from now on. The events are kScheduled, kToken and perhaps kFinished. None for an unknown id,
+  // or one that is not reserved.
+  std::vector<SchedulerEvent> Adopt(RequestId id, SampledToken first);
+  // Pages of a request that runs, is held or reserved, in order; empty for others. Valid until the
+  // next call that is not const.
+  std::span<const BlockId> PagesOf(RequestId id) const;
+
+  // Ends a request wherever it is: no event of it follows. Its pages are free when this returns,
+  // unless a step that uses them is in flight: then at its Commit. False when there is no such
+  // request (already ended).
+  bool Cancel(RequestId id);
+
+  // The next step. Empty when nothing can run: HasWork() is false, or what waits needs pages that
+  // held and reserved requests have.
+  // Requires: the last plan was committed, if it was not empty.
+  const StepPlan& Plan();
+
+  // Takes the step's results and gives what happened: first who was preempted or scheduled by the
+  // plan, then the results in order of the plan's slices. kScheduled comes once for each request,
+  // at its first slice; kToken's tokens in order, without gaps or repetition; kFinished once, last.
+  // Requires: one result per slice of a plan that was not empty.
+  std::vector<SchedulerEvent> Commit(std::vector<SliceResult> results);
+
+  bool HasWork() const;
+  SchedulerStats stats() const;
+
+  // CHECKs that pages, queues and requests agree; time in proportion to all of them. For tests.
+  void Verify() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace divisi
