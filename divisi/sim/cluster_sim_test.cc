@@ -28,7 +28,7 @@ void Add(SimClusterReport& sum, const SimClusterReport& one) {
         &SimClusterReport::partitions, &SimClusterReport::false_alarms, &SimClusterReport::dropped,
         &SimClusterReport::repeated, &SimClusterReport::expired_leases,
         &SimClusterReport::late_writes, &SimClusterReport::failed_mid_stream,
-        &SimClusterReport::gateway_lost}) {
+        &SimClusterReport::gateway_lost, &SimClusterReport::unreachable}) {
     sum.*field += one.*field;
   }
 }
@@ -61,21 +61,20 @@ TEST(ClusterSimTest, KeepsItsPromisesUnderFaults) {
   for (uint64_t i = 0; i < count / 10 && failures < 3; ++i) failures += !RunSeed(fresh + i, sum);
   std::printf(
       "finished %lld, failed %lld (%lld mid-stream), refused %lld, cancelled %lld; hand-overs "
-      "%lld, "
-      "crashes %lld, partitions %lld, false alarms %lld, dropped %lld, repeated %lld, expired "
-      "leases "
-      "%lld, late writes %lld, gateways lost %lld\n",
+      "%lld, crashes %lld, partitions %lld, false alarms %lld, dropped %lld, repeated %lld, "
+      "expired leases %lld, late writes %lld, gateways lost %lld, out of one's reach %lld\n",
       (long long)sum.finished, (long long)sum.failed, (long long)sum.failed_mid_stream,
       (long long)sum.refused, (long long)sum.cancelled, (long long)sum.handovers,
       (long long)sum.crashes, (long long)sum.partitions, (long long)sum.false_alarms,
       (long long)sum.dropped, (long long)sum.repeated, (long long)sum.expired_leases,
-      (long long)sum.late_writes, (long long)sum.gateway_lost);
+      (long long)sum.late_writes, (long long)sum.gateway_lost, (long long)sum.unreachable);
   // What must have happened somewhere, or the soak does not test it.
   EXPECT_GT(sum.handovers, 0);
   EXPECT_GT(sum.failed_mid_stream, 0);
   EXPECT_GT(sum.expired_leases, 0);
   EXPECT_GT(sum.late_writes, 0);
   EXPECT_GT(sum.false_alarms, 0);
+  EXPECT_GT(sum.unreachable, 0);
 }
 
 }  // namespace

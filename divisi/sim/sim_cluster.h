@@ -1,16 +1,16 @@
-// A whole cluster in one thread on a virtual clock: the production dispatcher and workers, over
-// modelled links that delay, drop and repeat messages, with crashes, partitions and false alarms.
+// A whole cluster in one thread on a virtual clock: the production dispatchers of one to three
+// gateways and workers, over modelled links that delay, drop and repeat messages, with crashes,
+// partitions and false alarms.
 // Everything is drawn from the seed; the same seed runs the same events.
 //
 // What is checked of every run:
 //   - each request ends exactly once, or never after its cancellation
 //   - the tokens of a request that finished are those of a run alone, and those of one that failed
-//   a
-//     beginning of them
+//     a beginning of them
 //   - no worker computes with a page that was not written for it (SimExecutor's faults)
 //   - workers and dispatcher agree with themselves at every event (Verify)
-//   - once faults have stopped everything ends in bounded time, no page is held, and every load is
-//   0
+//   - once faults have stopped everything ends in bounded time, no page is held, and every load
+//     is 0
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct SimClusterReport {
   int64_t finished = 0, failed = 0, refused = 0, cancelled = 0;
   int64_t handovers = 0, retries = 0, crashes = 0, partitions = 0, false_alarms = 0;
   int64_t dropped = 0, repeated = 0, expired_leases = 0, late_writes = 0, failed_mid_stream = 0;
-  int64_t gateway_lost = 0;
+  int64_t gateway_lost = 0, unreachable = 0;
 };
 
 SimClusterReport RunSimCluster(uint64_t seed);

@@ -1,0 +1,28 @@
+// What a simulated cluster's run is drawn from: how bad its world is, and the options of its parts.
+#pragma once
+
+#include "divisi/control/dispatcher.h"
+#include "divisi/core/random.h"
+#include "divisi/core/units.h"
+#include "divisi/engine/scheduler.h"
+
+namespace divisi {
+
+// Chances of each message, mean delays, and numbers of faults in the whole run.
+struct SimWeather {
+  double drop = 0, repeat = 0;
+  Seconds delay{0.001};
+  Seconds write_delay{0.002};
+  int crashes = 0, partitions = 0;
+  bool lose_gateway = false;
+
+  static SimWeather Draw(Random& random);
+};
+
+// A tenth of production's, so that a run of a minute sees every one of them end.
+HandoffTimes SimTimes();
+DispatcherOptions DrawSimDispatcher(Random& random);
+// Few pages and sequences: most requests have to wait for some.
+SchedulerOptions DrawSimScheduler(Random& random);
+
+}  // namespace divisi
