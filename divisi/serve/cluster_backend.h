@@ -1,19 +1,16 @@
-// The gateway's side of a cluster: the registry of its workers, and a RequestBackend that runs
-// requests on them. Workers connect to it; it passes on what they say to each other, so that a
-// worker that was declared dead reaches nobody any more.
+// The gateway's side of a cluster: a RequestBackend that runs requests on workers, which connect to
+// it. It passes on what they say to each other, so that a worker that was declared dead reaches
+// nobody any more. control/registry.h decides who is there, control/dispatcher.h who does what.
 //
-// A worker that lost its connection has `grace` to come back as the same; then it is gone: its
-// requests are tried elsewhere or fail, the others are told, and if it comes back it is told to be
-// a new one. Threads: one loop runs connections, timers and sinks; Submit, Cancel and the rest are
-// called from any.
+// Threads: one loop runs connections, timers and sinks; Submit, Cancel and the rest are called from
+// any.
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "divisi/control/cluster_message.h"
+#include "divisi/control/registry.h"
+#include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/serve/gateway_backend.h"
 
@@ -21,9 +18,7 @@ namespace divisi {
 
 struct ClusterBackendOptions {
   DispatcherOptions dispatch;
-  // What every worker must agree with; absent: with the first that came.
-  std::optional<Compatibility> expected;
-  Seconds grace{0.5};
+  RegistryOptions registry;
 };
 
 class ClusterBackend final : public RequestBackend {
