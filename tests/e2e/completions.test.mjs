@@ -1,11 +1,12 @@
-// The official OpenAI client against a running server: what completions give.
+// The official OpenAI client against a server or a cluster: what completions give.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { golden, Server } from './server.mjs';
+import { golden } from './server.mjs';
+import { startSubject } from './subject.mjs';
 
 let server, openai;
 before(async () => {
-  server = await Server.start();
+  server = await startSubject();
   openai = server.client();
 });
 after(() => server?.stop());

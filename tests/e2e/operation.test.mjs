@@ -3,11 +3,13 @@ import assert from 'node:assert/strict';
 import net from 'node:net';
 import { after, before, test } from 'node:test';
 import OpenAI from 'openai';
-import { bench, golden, parseMetrics, Server, sleep } from './server.mjs';
+import { sleep } from './process.mjs';
+import { bench, golden, parseMetrics } from './server.mjs';
+import { startSubject } from './subject.mjs';
 
 let server, openai;
 before(async () => {
-  server = await Server.start();
+  server = await startSubject();
   openai = server.client();
 });
 after(() => server?.stop());
@@ -164,7 +166,7 @@ test('metrics are the text format of Prometheus', async () => {
 });
 
 test('a wrong key is an AuthenticationError', async () => {
-  const locked = await Server.start(['--api-key', 'secret']);
+  const locked = await startSubject(['--api-key', 'secret']);
   try {
     const ask = (apiKey) =>
       locked.client({ apiKey }).completions.create({ ...story, max_tokens: 2 });
@@ -178,7 +180,7 @@ test('a wrong key is an AuthenticationError', async () => {
 });
 
 test('overload is refused with 429 and Retry-After, and passes', async () => {
-  const small = await Server.start(['--max-num-seqs', '2', '--max-waiting', '3']);
+  const small = await startSubject(['--max-num-seqs', '2', '--max-waiting', '3']);
   try {
     const request = { ...story, max_tokens: 400 };
     const responses = await Promise.all(
@@ -211,18 +213,22 @@ test('overload is refused with 429 and Retry-After, and passes', async () => {
 });
 
 test('SIGTERM lets running requests end, and the status is 0', async () => {
-  const ending = await Server.start();
-  const completion = ending.client().completions.create({ ...story, max_tokens: 1000 });
-  const outcome = completion.then((done) => done.usage.completion_tokens, String);
-  while ((await ending.metrics())['divisi:num_requests_running'] === 0) await sleep(5);
-  const code = await ending.stop();
-  assert.equal(await outcome, 1000);
-  assert.equal(code, 0);
+  const ending = await startSubject();
+  const stream = await ending.client().completions.create({
+    ...story, max_tokens: 1000, stream: true, stream_options: { include_usage: true },
+  });
+  let stopped, last;
+  for await (const chunk of stream) {
+    stopped ??= ending.stop();  // It runs.
+    last = chunk;
+  }
+  assert.equal(last.usage.completion_tokens, 1000);
+  assert.equal(await stopped, 0);
 });
 
 test('SIGTERM while large bodies of gone clients are at work, and the status is 0', async () => {
   // With freed memory overwritten, a thread that outlives what it uses does not get by.
-  const stopped = await Server.start([], { env: { MALLOC_PERTURB_: '165' } });
+  const stopped = await startSubject([], { env: { MALLOC_PERTURB_: '165' } });
   const { port } = new URL(stopped.url);
   const body = JSON.stringify({ prompt: 'Once upon a time '.repeat(120_000) });
   const head = `POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: ${body.length}\r\n\r\n`;

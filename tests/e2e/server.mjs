@@ -1,79 +1,12 @@
-// Starts and stops `divisi serve` for the tests, and reads what it tells about itself. Every wait
-// has an end, and a server never outlives the test that started it.
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+// `divisi serve` for the tests, and what anything with its HTTP surface tells about itself.
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import OpenAI from 'openai';
+import { divisi, Process, root, sleep } from './process.mjs';
 
-export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
-export const binary = process.env.DIVISI ?? path.join(root, 'build/release/divisi/cli/divisi');
-
-// Loading the tiny model takes well under a second; a loaded machine may take many times that.
-const kStartMs = 60_000;
-const kStopMs = 15_000;
-
-export class Server {
-  // args: of `divisi serve`, beside model and port. env: beside this process's.
-  static async start(args = [], { model = 'models/tiny-qwen3', env = {} } = {}) {
-    const child = spawn(binary, ['serve', '--model', model, '--port', '0', ...args], {
-      cwd: root,
-      env: { ...process.env, ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    const server = new Server(child);
-    const stop = () => child.kill('SIGKILL');
-    process.on('exit', stop);
-    child.on('exit', (code, signal) => {
-      process.off('exit', stop);
-      // A server ends when it is told to; otherwise the log says why.
-      if (!server.stopping) console.error(`divisi serve ended (${code ?? signal}):\n${server.log}`);
-    });
-    await server.#listening();
-    return server;
-  }
-
-  constructor(child) {
-    this.child = child;
-    this.log = '';
-    this.model = 'tiny-qwen3';
-    const keep = (text) => {
-      this.log = (this.log + text).slice(-100_000);
-    };
-    child.stderr.on('data', keep);
-    child.stdout.on('data', keep);
-  }
-
-  async #listening() {
-    const begun = Date.now();
-    while (true) {
-      const found = this.log.match(/listening on (http:\/\/\S+)/);
-      if (found) {
-        this.url = found[1];
-        return;
-      }
-      if (this.child.exitCode !== null || Date.now() - begun > kStartMs) {
-        this.stopping = true;
-        this.child.kill('SIGKILL');
-        throw new Error(`divisi serve did not start (status ${this.child.exitCode}):\n${this.log}`);
-      }
-      await sleep(20);
-    }
-  }
-
-  // The exit status after SIGTERM.
-  async stop() {
-    if (this.child.exitCode !== null) return this.child.exitCode;
-    this.stopping = true;
-    const exited = once(this.child, 'exit');
-    this.child.kill('SIGTERM');
-    const timer = setTimeout(() => this.child.kill('SIGKILL'), kStopMs);
-    const [code, signal] = await exited;
-    clearTimeout(timer);
-    if (signal === 'SIGKILL') throw new Error(`divisi serve did not stop:\n${this.log}`);
-    return code;
-  }
+// What answers at `url`: a server, or a cluster's gateway.
+export class Surface {
+  model = 'tiny-qwen3';
 
   client(options = {}) {
     return new OpenAI({
@@ -116,11 +49,24 @@ export class Server {
       body: typeof body === 'string' ? body : JSON.stringify(body),
     });
   }
+}
 
-  // Resident bytes of the server's process.
+export class Server extends Surface {
+  // args: of `divisi serve`, beside model and port. env: beside this process's.
+  static async start(args = [], { model = 'models/tiny-qwen3', env = {} } = {}) {
+    const server = new Server();
+    server.process = new Process(['serve', '--model', model, '--port', '0', ...args], { env });
+    server.url = (await server.process.said(/listening on (http:\/\/\S+)/))[1];
+    return server;
+  }
+
+  // The exit status after SIGTERM.
+  stop() {
+    return this.process.stop();
+  }
+
   residentBytes() {
-    const status = readFileSync(`/proc/${this.child.pid}/status`, 'utf8');
-    return Number(status.match(/^VmRSS:\s+(\d+) kB$/m)[1]) * 1024;
+    return this.process.residentBytes();
   }
 }
 
@@ -137,24 +83,12 @@ export function parseMetrics(text) {
   return sums;
 }
 
-export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
 export const golden = JSON.parse(
   readFileSync(path.join(root, 'tests/golden/tiny-qwen3.json'), 'utf8'),
 ).prompts.find((prompt) => prompt.name === 'len5');
 
-// Runs `divisi bench serve` against a server; its JSON report.
-export async function bench(server, args) {
-  const child = spawn(
-    binary,
-    ['bench', 'serve', '--base-url', server.url, '--format', 'json', ...args],
-    { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] },
-  );
-  let out = '';
-  let err = '';
-  child.stdout.on('data', (text) => (out += text));
-  child.stderr.on('data', (text) => (err += text));
-  const [code] = await once(child, 'close');
-  if (code !== 0) throw new Error(`divisi bench serve ended with ${code}: ${err}${out}`);
-  return JSON.parse(out);
+// Runs `divisi bench serve` against a surface; its JSON report.
+export async function bench(surface, args) {
+  return JSON.parse(
+    await divisi('bench', 'serve', '--base-url', surface.url, '--format', 'json', ...args));
 }

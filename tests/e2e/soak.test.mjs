@@ -3,10 +3,11 @@
 // DIVISI_SOAK=1 makes it ten times as long.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { soak } from './process.mjs';
 import { bench, Server } from './server.mjs';
 
 const kClients = 1000;
-const kRounds = process.env.DIVISI_SOAK === '1' ? 10 : 1;
+const kRounds = soak ? 10 : 1;
 // The pool's memory is taken as pages are first written: distinct prompts of more tokens than it
 // has touch them all, since free pages are used before cached ones. The first wave then brings the
 // buffers of a thousand connections and the allocator's arenas. A further wave added nothing when
