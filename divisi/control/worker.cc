@@ -83,16 +83,18 @@ void Worker::State::PeerGone(NodeId peer, Seconds now) {
   }
 }
 
-const StepPlan& Worker::State::Plan() {
+const StepPlan& Worker::State::Plan(Seconds now) {
   const StepPlan& plan = scheduler_.Plan();
+  planned_ = WorkOf(plan);
+  planned_at_ = now;
   for (const StepSlice& slice : plan.slices) {
-    const bool decode = slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
-    (decode ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
+    (IsDecode(slice) ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
   }
   return plan;
 }
 
 void Worker::State::Commit(std::vector<SliceResult> results, Seconds now) {
+  step_meter_.Add(planned_, now - planned_at_);
   Apply(scheduler_.Commit(std::move(results)), now);
 }
 
@@ -149,6 +151,8 @@ std::optional<Seconds> Worker::State::NextTimer() const {
 WorkerStats Worker::State::stats() const {
   WorkerStats stats = counters_;
   stats.scheduler = scheduler_.stats();
+  step_meter_.Fit(stats.rates);
+  write_meter_.Fit(stats.rates);
   stats.incoming = static_cast<int64_t>(incoming_.size());
   stats.outgoing = static_cast<int64_t>(sending_.size());
   stats.stopping = std::ranges::count_if(incoming_, [](const auto& entry) {
@@ -171,8 +175,8 @@ void Worker::State::Verify() const {
 
 // ---- The public face
 
-Worker::Worker(NodeId self, SchedulerOptions options, HandoffTimes times)
-    : state_(std::make_unique<State>(self, std::move(options), times)) {}
+Worker::Worker(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes page)
+    : state_(std::make_unique<State>(self, std::move(options), times, page)) {}
 Worker::~Worker() = default;
 void Worker::Receive(NodeId from, HandoffMessage message, Seconds now) {
   state_->Receive(from, std::move(message), now);
@@ -181,7 +185,7 @@ void Worker::WriteDone(uint64_t id, bool ok, Seconds now) { state_->WriteDone(id
 void Worker::PeerGone(NodeId peer, Seconds now) { state_->PeerGone(peer, now); }
 void Worker::Tick(Seconds now) { state_->Tick(now); }
 std::optional<Seconds> Worker::NextTimer() const { return state_->NextTimer(); }
-const StepPlan& Worker::Plan() { return state_->Plan(); }
+const StepPlan& Worker::Plan(Seconds now) { return state_->Plan(now); }
 void Worker::Commit(std::vector<SliceResult> results, Seconds now) {
   state_->Commit(std::move(results), now);
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "divisi/control/handoff.h"
+#include "divisi/control/worker_rates.h"
 #include "divisi/engine/scheduler.h"
 
 namespace divisi {
@@ -43,11 +44,13 @@ struct WorkerStats {
   int64_t pages_written = 0;
   int64_t handovers = 0;  // Taken by D.
   int64_t expired_leases = 0;
+  WorkerRates rates;
 };
 
 class Worker {
  public:
-  Worker(NodeId self, SchedulerOptions options, HandoffTimes times);
+  // page: bytes of one, for the rate of writes.
+  Worker(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes page = Bytes(0));
   ~Worker();
 
   void Receive(NodeId from, HandoffMessage message, Seconds now);
@@ -59,8 +62,8 @@ class Worker {
   void Tick(Seconds now);
   std::optional<Seconds> NextTimer() const;
 
-  // The engine's step, as of Scheduler.
-  const StepPlan& Plan();
+  // The engine's step, as of Scheduler. What lies between the two is measured as the step's time.
+  const StepPlan& Plan(Seconds now);
   void Commit(std::vector<SliceResult> results, Seconds now);
   bool HasWork() const;
 

@@ -250,7 +250,7 @@ Result<void> WorkerHost::Run(const std::atomic<bool>& stop, Seconds drain, Secon
     s.worker->Tick(s.clock.Now());
     bool computed = false;
     if (s.worker->HasWork()) {
-      const StepPlan& plan = s.worker->Plan();
+      const StepPlan& plan = s.worker->Plan(s.clock.Now());
       if (!plan.slices.empty()) {
         std::vector<SliceResult> results = s.executor.Execute(plan);
         s.worker->Commit(std::move(results), s.clock.Now());

@@ -25,7 +25,8 @@ void Worker::State::On(NodeId, PrefillMessage m, Seconds now) {
 }
 
 // Those of the first `pages` that are not on their way yet.
-void Worker::State::WritePages(const TransferId& id, Sending& sending, int64_t pages) {
+void Worker::State::WritePages(const TransferId& id, int64_t pages, Seconds now) {
+  Sending& sending = sending_.at(id);
   const std::span<const BlockId> own = scheduler_.PagesOf(sending.local);
   pages = std::min(
       {pages, static_cast<int64_t>(own.size()), static_cast<int64_t>(sending.pages.size())});
@@ -34,6 +35,7 @@ void Worker::State::WritePages(const TransferId& id, Sending& sending, int64_t p
     write_of_.emplace(++last_write_, id);
     writes_.push_back({last_write_, sending.decode, own[at], sending.pages[at]});
     ++sending.writing;
+    write_meter_.Begin(now);
   }
 }
 
@@ -54,6 +56,7 @@ void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
   CHECK(found != sending_.end(), "a write of no transfer");
   Sending& sending = found->second;
   --sending.writing;
+  write_meter_.End(ok ? page_ : Bytes(0), now);
   counters_.pages_written += ok;
   if (!ok && sending.phase != Sending::Phase::kStopping) {
     Refuse(id, Error{Code::kUnavailable, "pages could not be written to the decode worker"});
@@ -95,7 +98,7 @@ void Worker::State::ApplySending(const TransferId& id, SchedulerEvent event, Sec
   switch (event.kind) {
     case SchedulerEvent::Kind::kComputed:
       // Whole pages only: the last one follows when the prompt is done.
-      return WritePages(id, sending, event.computed_tokens / kBlockTokens);
+      return WritePages(id, event.computed_tokens / kBlockTokens, now);
     case SchedulerEvent::Kind::kPromptScores:
       std::ranges::move(event.prompt_scores, std::back_inserter(sending.prompt_scores));
       return;
@@ -104,7 +107,7 @@ void Worker::State::ApplySending(const TransferId& id, SchedulerEvent event, Sec
       return;
     case SchedulerEvent::Kind::kHeld:
       sending.held = true;
-      WritePages(id, sending, static_cast<int64_t>(sending.pages.size()));
+      WritePages(id, static_cast<int64_t>(sending.pages.size()), now);
       return HandOverWhenWritten(id, sending, now);
     case SchedulerEvent::Kind::kFinished:
       return FinishAtPrefill(id, sending, std::move(event), now);

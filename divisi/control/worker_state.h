@@ -17,8 +17,8 @@ namespace divisi {
 
 class Worker::State {
  public:
-  State(NodeId self, SchedulerOptions options, HandoffTimes times)
-      : self_(self), times_(times), scheduler_(std::move(options)) {}
+  State(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes page)
+      : self_(self), times_(times), page_(page), scheduler_(std::move(options)) {}
 
   void Receive(NodeId from, HandoffMessage message, Seconds now) {
     std::visit([&](auto& m) { On(from, std::move(m), now); }, message);
@@ -27,7 +27,7 @@ class Worker::State {
   void PeerGone(NodeId peer, Seconds now);
   void Tick(Seconds now);
   std::optional<Seconds> NextTimer() const;
-  const StepPlan& Plan();
+  const StepPlan& Plan(Seconds now);
   void Commit(std::vector<SliceResult> results, Seconds now);
   bool HasWork() const { return scheduler_.HasWork(); }
   std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }
@@ -99,7 +99,7 @@ class Worker::State {
   void ApplyIncoming(const TransferId& id, SchedulerEvent event, Seconds now);
   void ApplySending(const TransferId& id, SchedulerEvent event, Seconds now);
   void SendTokens(const TransferId& id, Incoming& incoming, int64_t start, Seconds now);
-  void WritePages(const TransferId& id, Sending& sending, int64_t pages);
+  void WritePages(const TransferId& id, int64_t pages, Seconds now);
   void HandOverWhenWritten(const TransferId& id, Sending& sending, Seconds now);
   void FinishAtPrefill(const TransferId& id, Sending& sending, SchedulerEvent event, Seconds now);
   void EndIncoming(const TransferId& id, Seconds now);
@@ -110,6 +110,7 @@ class Worker::State {
 
   const NodeId self_;
   const HandoffTimes times_;
+  const Bytes page_;
   Scheduler scheduler_;
   RequestId last_local_ = 0;
   uint64_t last_write_ = 0;
@@ -123,6 +124,10 @@ class Worker::State {
   std::vector<Outgoing> messages_;
   std::vector<PageWrite> writes_;
   WorkerStats counters_;
+  StepMeter step_meter_;
+  WriteMeter write_meter_;
+  StepWork planned_;
+  Seconds planned_at_;
 };
 
 }  // namespace divisi

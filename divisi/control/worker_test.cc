@@ -18,7 +18,7 @@ Request Prompt(int64_t tokens, int64_t max_tokens) {
 
 void Compute(Worker& worker, SimExecutor& executor) {
   while (worker.HasWork()) {
-    const StepPlan& plan = worker.Plan();
+    const StepPlan& plan = worker.Plan(Seconds(0));
     worker.Commit(executor.Execute(plan), Seconds(0));
   }
 }

@@ -236,10 +236,17 @@ void Scheduler::State::TakeToken(ScheduledRequest& entry, SampledToken token,
 // ---- Watching
 
 SchedulerStats Scheduler::State::stats() const {
+  int64_t backlog = 0;
+  for (const auto& [id, entry] : entries_) {
+    if (entry->held || entry->reserved) continue;
+    const int64_t prompt = static_cast<int64_t>(entry->sequence.request.prompt.size());
+    backlog += std::max<int64_t>(prompt - entry->sequence.computed, 0);
+  }
   return {.running = static_cast<int64_t>(running_.size()),
           .held = held_,
           .reserved = reserved_,
           .waiting = static_cast<int64_t>(waiting_.size()),
+          .prompt_backlog = backlog,
           .blocks_total = pool_.total(),
           .blocks_used = pool_.referenced(),
           .blocks_cached = pool_.cached(),

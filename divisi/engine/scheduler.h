@@ -84,9 +84,10 @@ struct Reservation {
 
 struct SchedulerStats {
   int64_t running = 0;
-  int64_t held = 0;      // Prompts computed for another worker that has not taken them yet.
-  int64_t reserved = 0;  // Requests whose prompts another worker computes.
-  int64_t waiting = 0;   // Preempted requests among them.
+  int64_t held = 0;            // Prompts computed for another worker that has not taken them yet.
+  int64_t reserved = 0;        // Requests whose prompts another worker computes.
+  int64_t waiting = 0;         // Preempted requests among them.
+  int64_t prompt_backlog = 0;  // Prompt tokens not computed yet, of running and waiting ones.
   int64_t blocks_total = 0;
   int64_t blocks_used = 0;            // Held by sequences.
   int64_t blocks_cached = 0;          // Held by none, content kept for sharing.

@@ -381,7 +381,7 @@ class Cluster {
 
   void StartStep(Node& node) {
     if (node.stepping || !node.worker->HasWork()) return;
-    const StepPlan& plan = node.worker->Plan();
+    const StepPlan& plan = node.worker->Plan(now_);
     if (plan.slices.empty()) return;
     node.stepping = true;
     std::vector<SliceResult> results = node.executor->Execute(plan);

@@ -1,0 +1,88 @@
+// What a worker's steps take, fitted online from those that ran, and how fast its pages reach other
+// workers. The form is the cost model's (plan/pass_cost.h): a fixed part (weights that every pass
+// reads), one for each prompt token (2 * parameters), one for each pair of positions that attention
+// joins (the quadratic term), one for each sequence that decodes.
+//
+//   seconds = step + per_token * prompt tokens + per_pair * pairs + per_sequence * decodes
+//
+// The fit is least squares of relative errors, so that a step that the machine held up weighs
+// little, with older steps forgotten. What the steps at hand do not tell apart stays near the
+// assumption.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "divisi/core/units.h"
+#include "divisi/engine/executor.h"
+
+namespace divisi {
+
+// The values are the assumptions before anything was measured: a model of about a billion
+// parameters on a few cores, and 10 Gbit/s.
+struct WorkerRates {
+  Seconds step{2e-3};
+  Seconds per_token{1e-4};
+  Seconds per_pair{0};
+  Seconds per_sequence{1e-4};
+  BytesPerSecond write{1.25e9};  // Of pages, from when they are ready until they are there.
+  int64_t steps = 0;             // Measured; 0: assumed. Of `write` alike.
+  int64_t writes = 0;
+
+  // What prompt tokens add to the steps that run them: `tokens` of one prompt from its beginning.
+  Seconds PromptWork(int64_t tokens) const;
+  // Of a prompt computed in steps of at most `chunk` tokens, beside `decoding` sequences.
+  Seconds Prefill(int64_t tokens, int64_t chunk, int64_t decoding) const;
+  Seconds DecodeStep(int64_t decoding) const;
+};
+
+// Of one step's plan.
+struct StepWork {
+  double prompt_tokens = 0;
+  double pairs = 0;  // Of a prompt token and a position at or before it.
+  double decodes = 0;
+};
+StepWork WorkOf(const StepPlan& plan);
+
+// Whether a slice is a decode, and not (a part of) a prompt, new or computed again.
+bool IsDecode(const StepSlice& slice);
+
+class StepMeter {
+ public:
+  void Add(const StepWork& work, Seconds took);
+  // Fills in what was measured.
+  void Fit(WorkerRates& rates) const;
+
+ private:
+  static constexpr int kTerms = 4;
+  using Vector = std::array<double, kTerms>;
+  // Normal equations, each observation divided by its time: sums of x x', of x y, and of weights.
+  struct Sums {
+    std::array<Vector, kTerms> square{};
+    Vector product{};
+    double weight = 0;
+  };
+  static std::optional<Vector> Solve(const Sums& sums, const std::array<bool, kTerms>& fixed);
+
+  // Apart, each forgetting at its own pace: a minute of decodes does not make it forget prompts.
+  Sums prompts_, decodes_;
+  int64_t steps_ = 0;
+};
+
+// Page bytes over the time in which any was on its way.
+class WriteMeter {
+ public:
+  void Begin(Seconds now);
+  // bytes: that arrived; of a write that failed 0, and its time is not counted.
+  void End(Bytes bytes, Seconds now);
+  void Fit(WorkerRates& rates) const;
+
+ private:
+  int64_t under_way_ = 0;
+  Seconds since_;  // The last Begin from none, or End.
+  double bytes_ = 0, seconds_ = 0;
+  int64_t writes_ = 0;
+};
+
+}  // namespace divisi
