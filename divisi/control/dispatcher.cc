@@ -1,122 +1,22 @@
 #include "divisi/control/dispatcher.h"
 
-#include <algorithm>
-#include <map>
-#include <utility>
-
-#include "divisi/core/check.h"
-#include "divisi/core/format.h"
+#include "divisi/control/dispatcher_state.h"
 
 namespace divisi {
+namespace {
 
-const char* RoleName(WorkerRole role) {
-  constexpr const char* kNames[] = {"replica", "prefill", "decode"};
-  return kNames[static_cast<int>(role)];
+// Workers that a request remembers to avoid: more than fail in one request's time.
+constexpr size_t kMostFailed = 8;
+// What a new measurement of the time to reserve counts.
+constexpr double kNewReserve = 0.1;
+
+}  // namespace
+
+const char* RetryReasonName(RetryReason reason) {
+  constexpr const char* kNames[kRetryReasons] = {"no_room", "refused", "timeout", "worker_gone",
+                                                 "drained"};
+  return kNames[static_cast<size_t>(reason)];
 }
-
-class Dispatcher::State {
- public:
-  State(NodeId self, DispatcherOptions options) : self_(self), options_(options) {}
-
-  void AddWorker(NodeId node, WorkerRole role);
-  void Drain(NodeId node);
-  void RemoveWorker(NodeId node, Seconds now);
-  Result<uint64_t> Submit(Request request, Seconds now);
-  void Cancel(uint64_t request, Seconds now);
-  void Receive(NodeId from, HandoffMessage message, Seconds now);
-  void Tick(Seconds now);
-  std::optional<Seconds> NextTimer() const;
-  std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }
-  std::vector<DispatchEvent> TakeEvents() { return std::exchange(events_, {}); }
-  int64_t waiting() const { return waiting_; }
-  int64_t live() const { return static_cast<int64_t>(jobs_.size()); }
-  std::vector<WorkerLoad> loads() const;
-  void Verify() const;
-
- private:
-  struct Job {
-    enum class Phase { kQueued, kReserving, kPrefilling, kDecoding };
-    Phase phase = Phase::kQueued;
-    Request request;
-    uint32_t attempt = 0;
-    std::optional<NodeId> prefill;  // Of this attempt
-    std::optional<NodeId> decode;   // Or the replica
-    int64_t have = 0;               // Tokens that the client has
-    Seconds give_up_at;             // Before the first token
-    Seconds deadline;               // Of the phase; kQueued: when to try again
-    Seconds renew_at;
-    Seconds backoff;
-    bool was_full = false;  // The last refusal was for want of room
-  };
-  struct Node {
-    WorkerRole role = WorkerRole::kReplica;
-    bool draining = false;
-    int64_t requests = 0;
-  };
-
-  bool Waiting(const Job& job) const { return job.phase != Job::Phase::kDecoding; }
-  TransferId IdOf(uint64_t number, const Job& job) const { return {self_, number, job.attempt}; }
-  std::optional<NodeId> LeastLoaded(WorkerRole role) const;
-  void Try(uint64_t number, Job& job, Seconds now);
-  void Assign(Job& job, std::optional<NodeId> prefill, std::optional<NodeId> decode);
-  void LeaveAttempt(uint64_t number, Job& job);
-  void Retry(uint64_t number, Job& job, const Error& why, Seconds now);
-  void Finish(uint64_t number, DispatchEvent event);
-  void Fail(uint64_t number, Error error);
-  void Lost(uint64_t number, Job& job, const Error& why, Seconds now);
-  void Renew(uint64_t number, Job& job, Seconds now);
-  void Send(NodeId to, HandoffMessage message) { messages_.push_back({to, std::move(message)}); }
-
-  void On(uint64_t number, Job& job, NodeId from, ReservedMessage m, Seconds now);
-  void On(uint64_t number, Job& job, NodeId from, TokensMessage m, Seconds now);
-  void On(uint64_t number, Job& job, NodeId from, RefusedMessage m, Seconds now);
-  template <typename Other>
-  void On(uint64_t, Job&, NodeId, Other, Seconds) {}  // For workers
-
-  const NodeId self_;
-  const DispatcherOptions options_;
-  std::map<NodeId, Node> nodes_;
-  std::map<uint64_t, Job> jobs_;
-  uint64_t last_number_ = 0;
-  int64_t waiting_ = 0;
-  std::vector<Outgoing> messages_;
-  std::vector<DispatchEvent> events_;
-};
-
-// ---- Workers
-
-void Dispatcher::State::AddWorker(NodeId node, WorkerRole role) {
-  Node& entry = nodes_[node];
-  entry.role = role;
-  entry.draining = false;
-}
-
-void Dispatcher::State::Drain(NodeId node) {
-  if (const auto found = nodes_.find(node); found != nodes_.end()) found->second.draining = true;
-}
-
-void Dispatcher::State::RemoveWorker(NodeId node, Seconds now) {
-  std::vector<uint64_t> touched;
-  for (const auto& [number, job] : jobs_) {
-    if (job.prefill == node || job.decode == node) touched.push_back(number);
-  }
-  for (const uint64_t number : touched) {
-    Job& job = jobs_.at(number);
-    Lost(number, job, Error{Code::kUnavailable, "a worker is gone"}, now);
-  }
-  nodes_.erase(node);
-}
-
-std::optional<NodeId> Dispatcher::State::LeastLoaded(WorkerRole role) const {
-  std::optional<NodeId> least;
-  for (const auto& [node, entry] : nodes_) {
-    if (entry.role != role || entry.draining) continue;
-    if (!least || entry.requests < nodes_.at(*least).requests) least = node;
-  }
-  return least;
-}
-
-// ---- A request's course
 
 Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now) {
   if (waiting_ >= options_.max_waiting) {
@@ -129,102 +29,149 @@ Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now) {
   Job& job = jobs_[number];
   job.request = std::move(request);
   job.give_up_at = now + options_.times.total;
+  job.deadline = now;
   job.backoff = options_.times.backoff;
   ++waiting_;
-  Try(number, job, now);
+  queue_.insert(number);
+  TryQueue(now);
   return number;
 }
 
-void Dispatcher::State::Assign(Job& job, std::optional<NodeId> prefill,
-                               std::optional<NodeId> decode) {
-  job.prefill = prefill;
-  job.decode = decode;
-  if (prefill) ++nodes_.at(*prefill).requests;
-  if (decode) ++nodes_.at(*decode).requests;
+void Dispatcher::State::Assign(uint64_t number, Job& job, const RouteOption& option, Seconds now) {
+  job.prefill = option.prefill;
+  job.decode = option.target;
+  for (const std::optional<NodeId>& node : {job.prefill, job.decode}) {
+    if (!node) continue;
+    Node& entry = nodes_.at(*node);
+    ++entry.requests;
+    if (!entry.full) continue;
+    if (entry.credits > 0) {
+      --entry.credits;
+    } else {
+      entry.again_at = now + entry.pause;
+    }
+  }
+  Node& computing = nodes_.at(job.prefill.value_or(*job.decode));
+  const Seconds work = computing.rates.Prefill(job.prompt_tokens(), computing.capacity.step_tokens,
+                                               computing.decoding);
+  if (computing.prompts.empty()) computing.first_since = now;
+  computing.prompts.emplace(number, work);
+  computing.prompts_sum += work;
 }
 
-void Dispatcher::State::Try(uint64_t number, Job& job, Seconds now) {
+void Dispatcher::State::Begin(uint64_t number, Job& job, const RouteOption& option, Seconds now) {
+  queue_.erase(number);
   ++job.attempt;
+  job.begun_at = now;
   job.renew_at = now + options_.times.renew;
-  const auto replica = LeastLoaded(WorkerRole::kReplica);
-  const auto prefill = LeastLoaded(WorkerRole::kPrefill);
-  const auto decode = LeastLoaded(WorkerRole::kDecode);
-  const auto length = static_cast<int64_t>(job.request.prompt.size());
-  const bool apart = prefill && decode && (!replica || length >= options_.disaggregate_from);
-  if (apart) {
-    Assign(job, prefill, decode);
+  Assign(number, job, option, now);
+  if (option.apart()) {
+    ++counters_.apart;
     job.phase = Job::Phase::kReserving;
     job.deadline = now + options_.times.reserve;
-    return Send(*decode, ReserveMessage{IdOf(number, job), job.request, *prefill});
+    return Send(*job.decode, ReserveMessage{IdOf(number, job), job.request, *job.prefill});
   }
-  if (replica) {
-    Assign(job, std::nullopt, replica);
-    job.phase = Job::Phase::kPrefilling;
-    job.deadline = now + options_.times.prefill;
-    return Send(*replica, ServeMessage{IdOf(number, job), job.request});
-  }
-  job.phase = Job::Phase::kQueued;
-  job.deadline = now + job.backoff;
-  job.backoff = std::min(job.backoff * 2, options_.times.most_backoff);
+  ++counters_.whole;
+  job.phase = Job::Phase::kPrefilling;
+  job.deadline = now + options_.times.prefill;
+  Send(*job.decode, ServeMessage{IdOf(number, job), job.request});
+}
+
+// The node has computed the request's prompt, or need not any more.
+void Dispatcher::State::PromptDone(NodeId node, uint64_t number, Seconds now) {
+  Node& entry = nodes_.at(node);
+  const auto found = entry.prompts.find(number);
+  if (found == entry.prompts.end()) return;
+  const bool first = found == entry.prompts.begin();
+  entry.prompts_sum = entry.prompts_sum - found->second;
+  entry.prompts.erase(found);
+  if (first) entry.first_since = now;
+  if (entry.prompts.empty()) entry.prompts_sum = Seconds(0);  // Sums of fractions drift.
 }
 
 // Tells the workers of this attempt that it is over.
-void Dispatcher::State::LeaveAttempt(uint64_t number, Job& job) {
+void Dispatcher::State::LeaveAttempt(uint64_t number, Job& job, Seconds now) {
   for (std::optional<NodeId>* node : {&job.prefill, &job.decode}) {
     if (!*node) continue;
-    --nodes_.at(**node).requests;
+    Node& entry = nodes_.at(**node);
+    --entry.requests;
+    if (node == &job.decode) entry.decoding -= job.phase == Job::Phase::kDecoding;
+    if (entry.full) ++entry.credits;
+    PromptDone(**node, number, now);
     Send(**node, AbortMessage{IdOf(number, job)});
     node->reset();
   }
 }
 
-void Dispatcher::State::Retry(uint64_t number, Job& job, const Error& why, Seconds now) {
-  LeaveAttempt(number, job);
-  job.was_full = why.code == Code::kResourceExhausted;
+void Dispatcher::State::Retry(uint64_t number, Job& job, Loss loss, Seconds now) {
+  ++counters_.retried[static_cast<size_t>(loss.reason)];
+  LeaveAttempt(number, job, now);
   job.phase = Job::Phase::kQueued;
-  job.deadline = now + job.backoff;
-  job.backoff = std::min(job.backoff * 2, options_.times.most_backoff);
-  if (job.deadline < job.give_up_at) return;
-  Fail(number, job.was_full
-                   ? Error{Code::kResourceExhausted, "no worker had room in time; retry later"}
-                   : Error{Code::kDeadlineExceeded,
-                           Format("no first token in {}: {}", HumanSeconds(options_.times.total),
-                                  why.message)});
+  job.deadline = now;
+  queue_.insert(number);
+  if (loss.reason == RetryReason::kNoRoom) {
+    if (loss.at) IsFull(*loss.at, now);
+  } else if (loss.reason != RetryReason::kDrained) {
+    job.deadline = now + job.backoff;
+    job.backoff = std::min(job.backoff * 2, options_.times.most_backoff);
+    if (loss.at) job.failed.push_back(*loss.at);
+    if (job.failed.size() > kMostFailed) job.failed.erase(job.failed.begin());
+  }
+  job.last_error = std::move(loss.why);
+  if (job.deadline >= job.give_up_at) GiveUp(number, now);
+}
+
+// The time until the first token is over.
+void Dispatcher::State::GiveUp(uint64_t number, Seconds now) {
+  const Job& job = jobs_.at(number);
+  const bool no_room = !job.last_error || job.last_error->code == Code::kResourceExhausted;
+  if (no_room && CouldRun()) {
+    return Fail(number, Error{Code::kResourceExhausted, "no worker had room in time; retry later"},
+                now);
+  }
+  Fail(number,
+       Error{Code::kDeadlineExceeded,
+             Format("no first token in {}: {}", HumanSeconds(options_.times.total),
+                    job.last_error ? job.last_error->message : "no worker was there to run it")},
+       now);
 }
 
 // Something that the attempt needs is lost: before the first token another one is made.
-void Dispatcher::State::Lost(uint64_t number, Job& job, const Error& why, Seconds now) {
+void Dispatcher::State::Lost(uint64_t number, Job& job, Loss loss, Seconds now) {
   if (job.have == 0) {
     if (job.phase == Job::Phase::kDecoding) ++waiting_;
-    return Retry(number, job, why, now);
+    return Retry(number, job, std::move(loss), now);
   }
-  LeaveAttempt(number, job);
-  Fail(number, Error{Code::kUnavailable, "the worker was lost while it generated: " + why.message});
+  Fail(number,
+       Error{Code::kUnavailable, "the worker was lost while it generated: " + loss.why.message},
+       now);
 }
 
-void Dispatcher::State::Fail(uint64_t number, Error error) {
-  Finish(number, {.request = number, .finish = FinishReason::kError, .error = std::move(error)});
+void Dispatcher::State::Fail(uint64_t number, Error error, Seconds now) {
+  Finish(number, {.request = number, .finish = FinishReason::kError, .error = std::move(error)},
+         now);
 }
 
-void Dispatcher::State::Finish(uint64_t number, DispatchEvent event) {
+void Dispatcher::State::Finish(uint64_t number, DispatchEvent event, Seconds now) {
   const auto found = jobs_.find(number);
   Job& job = found->second;
-  LeaveAttempt(number, job);
   waiting_ -= Waiting(job);
+  LeaveAttempt(number, job, now);
   events_.push_back(std::move(event));
+  queue_.erase(number);
   jobs_.erase(found);
 }
 
-void Dispatcher::State::Cancel(uint64_t number, Seconds) {
+void Dispatcher::State::Cancel(uint64_t number, Seconds now) {
   const auto found = jobs_.find(number);
   if (found == jobs_.end()) return;
-  LeaveAttempt(number, found->second);
   waiting_ -= Waiting(found->second);
+  LeaveAttempt(number, found->second, now);
+  queue_.erase(number);
   jobs_.erase(found);
   std::erase_if(events_, [&](const DispatchEvent& event) { return event.request == number; });
+  TryQueue(now);
 }
-
-// ---- Messages
 
 void Dispatcher::State::Receive(NodeId from, HandoffMessage message, Seconds now) {
   const TransferId id = divisi::IdOf(message);
@@ -239,11 +186,15 @@ void Dispatcher::State::Receive(NodeId from, HandoffMessage message, Seconds now
   Job& job = found->second;
   if (job.prefill != from && job.decode != from) return;
   std::visit([&](auto& m) { On(id.number, job, from, std::move(m), now); }, message);
+  TryQueue(now);
 }
 
 void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, ReservedMessage m, Seconds now) {
   if (job.phase != Job::Phase::kReserving || job.decode != from) return;
+  TookOne(from);
+  reserve_ += (now - job.begun_at - reserve_) * kNewReserve;
   job.phase = Job::Phase::kPrefilling;
+  job.begun_at = now;
   job.deadline = now + options_.times.prefill;
   Send(*job.prefill, PrefillMessage{.id = IdOf(number, job),
                                     .request = job.request,
@@ -261,9 +212,16 @@ void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, TokensMessage
   if (Waiting(job)) {
     --waiting_;
     job.phase = Job::Phase::kDecoding;
+    if (job.decode) ++nodes_.at(*job.decode).decoding;
+    // D has taken it with Reserved; who computes the prompt says so with the first token.
+    const NodeId computed = job.prefill.value_or(*job.decode);
+    PromptDone(computed, number, now);
+    TookOne(computed);
   }
   if (from == job.decode && job.prefill) {  // P's part is over.
-    --nodes_.at(*job.prefill).requests;
+    Node& prefill = nodes_.at(*job.prefill);
+    --prefill.requests;
+    if (prefill.full) ++prefill.credits;
     job.prefill.reset();
   }
   DispatchEvent event{.request = number};
@@ -275,17 +233,17 @@ void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, TokensMessage
   if (!m.finish) return events_.push_back(std::move(event));
   event.finish = m.finish;
   event.error = std::move(m.error);
-  Finish(number, std::move(event));
+  Finish(number, std::move(event), now);
 }
 
-void Dispatcher::State::On(uint64_t number, Job& job, NodeId, RefusedMessage m, Seconds now) {
+void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, RefusedMessage m, Seconds now) {
   // What can never run is told at once; anything else may run elsewhere, or later.
   const bool never = m.error.code == Code::kInvalidArgument || m.error.code == Code::kOutOfRange;
-  if (never && job.have == 0) return Fail(number, std::move(m.error));
-  Lost(number, job, m.error, now);
+  if (never && job.have == 0) return Fail(number, std::move(m.error), now);
+  const RetryReason reason =
+      m.error.code == Code::kResourceExhausted ? RetryReason::kNoRoom : RetryReason::kRefused;
+  Lost(number, job, {std::move(m.error), reason, from}, now);
 }
-
-// ---- Time
 
 void Dispatcher::State::Renew(uint64_t number, Job& job, Seconds now) {
   job.renew_at = now + options_.times.renew;
@@ -297,58 +255,31 @@ void Dispatcher::State::Renew(uint64_t number, Job& job, Seconds now) {
 }
 
 void Dispatcher::State::Tick(Seconds now) {
-  std::vector<uint64_t> due, renew;
+  std::vector<uint64_t> late, renew;
   for (const auto& [number, job] : jobs_) {
-    if (now >= job.deadline || (job.have == 0 && now >= job.give_up_at)) {
-      due.push_back(number);
-    } else if (now >= job.renew_at && job.phase != Job::Phase::kQueued) {
+    const bool queued = job.phase == Job::Phase::kQueued;
+    if ((!queued && now >= job.deadline) || (job.have == 0 && now >= job.give_up_at)) {
+      late.push_back(number);
+    } else if (!queued && now >= job.renew_at) {
       renew.push_back(number);
     }
   }
   for (const uint64_t number : renew) Renew(number, jobs_.at(number), now);
-  for (const uint64_t number : due) {
+  for (const uint64_t number : late) {
     Job& job = jobs_.at(number);
-    if (job.phase == Job::Phase::kQueued && now < job.give_up_at) {
-      Try(number, job, now);
-    } else {
-      Lost(number, job, Error{Code::kDeadlineExceeded, "a worker did not answer in time"}, now);
+    if (job.phase == Job::Phase::kQueued) {
+      GiveUp(number, now);
+      continue;
     }
+    const std::optional<NodeId> silent =
+        job.phase == Job::Phase::kPrefilling && job.prefill ? job.prefill : job.decode;
+    Lost(number, job,
+         {Error{Code::kDeadlineExceeded, "a worker did not answer in time"}, RetryReason::kTimeout,
+          silent},
+         now);
   }
-}
-
-std::optional<Seconds> Dispatcher::State::NextTimer() const {
-  std::optional<Seconds> next;
-  for (const auto& [number, job] : jobs_) {
-    Seconds at = job.deadline;
-    if (job.phase != Job::Phase::kQueued) at = std::min(at, job.renew_at);
-    if (job.have == 0) at = std::min(at, job.give_up_at);
-    if (!next || at < *next) next = at;
-  }
-  return next;
-}
-
-std::vector<WorkerLoad> Dispatcher::State::loads() const {
-  std::vector<WorkerLoad> loads;
-  for (const auto& [node, entry] : nodes_) {
-    loads.push_back({node, entry.role, entry.requests, entry.draining});
-  }
-  return loads;
-}
-
-void Dispatcher::State::Verify() const {
-  std::map<NodeId, int64_t> counted;
-  int64_t waiting = 0;
-  for (const auto& [number, job] : jobs_) {
-    if (job.prefill) ++counted[*job.prefill];
-    if (job.decode) ++counted[*job.decode];
-    waiting += Waiting(job);
-    CHECK(job.phase != Job::Phase::kQueued || (!job.prefill && !job.decode));
-  }
-  CHECK(waiting == waiting_, "{} wait, {} counted", waiting, waiting_);
-  for (const auto& [node, entry] : nodes_) {
-    CHECK(entry.requests == counted[node], "{} requests, {} counted", counted[node],
-          entry.requests);
-  }
+  EndDrains(now);
+  TryQueue(now);
 }
 
 // ---- The public face
@@ -356,9 +287,17 @@ void Dispatcher::State::Verify() const {
 Dispatcher::Dispatcher(NodeId self, DispatcherOptions options)
     : state_(std::make_unique<State>(self, options)) {}
 Dispatcher::~Dispatcher() = default;
-void Dispatcher::AddWorker(NodeId node, WorkerRole role) { state_->AddWorker(node, role); }
-void Dispatcher::Drain(NodeId node) { state_->Drain(node); }
+void Dispatcher::AddWorker(NodeId node, WorkerRole role, WorkerCapacity capacity) {
+  state_->AddWorker(node, role, capacity);
+}
+void Dispatcher::Drain(NodeId node, Seconds now, Seconds within) {
+  state_->Drain(node, now, within);
+}
 void Dispatcher::RemoveWorker(NodeId node, Seconds now) { state_->RemoveWorker(node, now); }
+void Dispatcher::Report(NodeId node, const WorkerRates& rates, int64_t prompt_backlog,
+                        Seconds now) {
+  state_->Report(node, rates, prompt_backlog, now);
+}
 Result<uint64_t> Dispatcher::Submit(Request request, Seconds now) {
   return state_->Submit(std::move(request), now);
 }
@@ -367,12 +306,16 @@ void Dispatcher::Receive(NodeId from, HandoffMessage message, Seconds now) {
   state_->Receive(from, std::move(message), now);
 }
 void Dispatcher::Tick(Seconds now) { state_->Tick(now); }
-std::optional<Seconds> Dispatcher::NextTimer() const { return state_->NextTimer(); }
 std::vector<Outgoing> Dispatcher::TakeMessages() { return state_->TakeMessages(); }
 std::vector<DispatchEvent> Dispatcher::TakeEvents() { return state_->TakeEvents(); }
+std::vector<RouteNote> Dispatcher::TakeChoices() { return state_->TakeChoices(); }
 int64_t Dispatcher::waiting() const { return state_->waiting(); }
 int64_t Dispatcher::live() const { return state_->live(); }
-std::vector<WorkerLoad> Dispatcher::loads() const { return state_->loads(); }
+DispatcherStats Dispatcher::stats() const { return state_->stats(); }
+std::vector<WorkerLoad> Dispatcher::loads(Seconds now) const { return state_->loads(now); }
+std::optional<HandoverThreshold> Dispatcher::threshold(Seconds now) const {
+  return state_->threshold(now);
+}
 void Dispatcher::Verify() const { state_->Verify(); }
 
 }  // namespace divisi

@@ -80,7 +80,7 @@ void ClusterBackend::State::Frame(LinkId link, std::vector<std::byte> bytes) {
     if (auto* hello = std::get_if<HelloMessage>(&*message)) {
       registry.Hello(link, std::move(*hello), clock.Now());
     } else if (const auto* query = std::get_if<QueryMessage>(&*message)) {
-      const auto answer = AnswerQuery(query->words, dispatcher, registry);
+      const auto answer = AnswerQuery(query->words, dispatcher, registry, clock.Now());
       Send(link, AnswerMessage{answer.ok(), answer ? *answer : answer.error().message});
     } else if (!from) {
       Close(link, "no hello came first");

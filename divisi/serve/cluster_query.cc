@@ -35,12 +35,12 @@ Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
   return worker;
 }
 
-std::string StatusText(const Dispatcher& dispatcher, const Registry& registry) {
+std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, Seconds now) {
   Json out = Json::MakeObject();
   out.Set("waiting", dispatcher.waiting());
   out.Set("live", dispatcher.live());
   Json workers = Json::MakeArray();
-  for (const WorkerLoad& load : dispatcher.loads()) {
+  for (const WorkerLoad& load : dispatcher.loads(now)) {
     workers.Append(WorkerStatus(registry.members().at(load.node), load));
   }
   out.Set("workers", std::move(workers));
@@ -58,12 +58,12 @@ Result<WorkerRole> RoleOf(const std::string& name) {
 }  // namespace
 
 Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatcher& dispatcher,
-                                Registry& registry) {
-  if (words.size() == 1 && words[0] == "status") return StatusText(dispatcher, registry);
+                                Registry& registry, Seconds now) {
+  if (words.size() == 1 && words[0] == "status") return StatusText(dispatcher, registry, now);
   if (words.size() == 2 && words[0] == "drain") {
     ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
-    dispatcher.Drain(node);
-    return StatusText(dispatcher, registry);
+    dispatcher.Drain(node, now, Seconds(60));
+    return StatusText(dispatcher, registry, now);
   }
   if (words.size() == 3 && words[0] == "role") {
     ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
@@ -71,7 +71,7 @@ Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatche
     // Any worker can do each part: what it has under the old role it ends.
     registry.SetRole(node, role);
     dispatcher.AddWorker(node, role);
-    return StatusText(dispatcher, registry);
+    return StatusText(dispatcher, registry, now);
   }
   return Error{Code::kInvalidArgument, "expected status, drain NAME, or role NAME ROLE"};
 }

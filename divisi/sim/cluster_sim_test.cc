@@ -28,7 +28,8 @@ void Add(SimClusterReport& sum, const SimClusterReport& one) {
         &SimClusterReport::partitions, &SimClusterReport::false_alarms, &SimClusterReport::dropped,
         &SimClusterReport::repeated, &SimClusterReport::expired_leases,
         &SimClusterReport::late_writes, &SimClusterReport::failed_mid_stream,
-        &SimClusterReport::gateway_lost, &SimClusterReport::unreachable}) {
+        &SimClusterReport::gateway_lost, &SimClusterReport::drains, &SimClusterReport::role_changes,
+        &SimClusterReport::retries, &SimClusterReport::unreachable}) {
     sum.*field += one.*field;
   }
 }
@@ -62,12 +63,14 @@ TEST(ClusterSimTest, KeepsItsPromisesUnderFaults) {
   std::printf(
       "finished %lld, failed %lld (%lld mid-stream), refused %lld, cancelled %lld; hand-overs "
       "%lld, crashes %lld, partitions %lld, false alarms %lld, dropped %lld, repeated %lld, "
-      "expired leases %lld, late writes %lld, gateways lost %lld, out of one's reach %lld\n",
+      "expired leases %lld, late writes %lld, gateways lost %lld, out of one's reach %lld, drains "
+      "%lld, role changes %lld, retries %lld\n",
       (long long)sum.finished, (long long)sum.failed, (long long)sum.failed_mid_stream,
       (long long)sum.refused, (long long)sum.cancelled, (long long)sum.handovers,
       (long long)sum.crashes, (long long)sum.partitions, (long long)sum.false_alarms,
       (long long)sum.dropped, (long long)sum.repeated, (long long)sum.expired_leases,
-      (long long)sum.late_writes, (long long)sum.gateway_lost, (long long)sum.unreachable);
+      (long long)sum.late_writes, (long long)sum.gateway_lost, (long long)sum.unreachable,
+      (long long)sum.drains, (long long)sum.role_changes, (long long)sum.retries);
   // What must have happened somewhere, or the soak does not test it.
   EXPECT_GT(sum.handovers, 0);
   EXPECT_GT(sum.failed_mid_stream, 0);
@@ -75,6 +78,9 @@ TEST(ClusterSimTest, KeepsItsPromisesUnderFaults) {
   EXPECT_GT(sum.late_writes, 0);
   EXPECT_GT(sum.false_alarms, 0);
   EXPECT_GT(sum.unreachable, 0);
+  EXPECT_GT(sum.drains, 0);
+  EXPECT_GT(sum.role_changes, 0);
+  EXPECT_GT(sum.retries, 0);
 }
 
 }  // namespace

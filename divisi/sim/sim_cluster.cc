@@ -106,31 +106,36 @@ class Cluster {
     node.id = id;
     node.role = role;
     node.options = options;
-    node.worker = std::make_unique<Worker>(id, options, SimTimes());
+    node.worker = std::make_unique<Worker>(id, options, SimTimes(), SimCapacity(options).page);
     node.executor = std::make_unique<SimExecutor>(
         SimExecutorOptions{.blocks = options.blocks, .vocab = kSimVocab});
-    for (Gateway& gateway : gateways_) gateway.dispatcher->AddWorker(id, role);
+    for (Gateway& gateway : gateways_) Introduce(gateway, node);
+  }
+
+  static void Introduce(Gateway& gateway, const Node& node) {
+    gateway.dispatcher->AddWorker(node.id, node.role, SimCapacity(node.options));
   }
 
   void DrawClients() {
     const int64_t count = random_.Between(1, 40);
     for (int64_t i = 0; i < count; ++i) {
       const auto index = static_cast<size_t>(i);
-      const auto gateway =
-          static_cast<size_t>(random_.Between(0, static_cast<int64_t>(gateways_.size()) - 1));
-      const Client& client = clients_.emplace_back(Client{SimClient::Draw(random_), gateway});
+      const Client& client = clients_.emplace_back(Client{SimClient::Draw(random_), AnySlot()});
       At(client.asked.arrives(), [this, index] { Submit(index); });
       if (client.asked.cancels()) At(*client.asked.cancels(), [this, index] { Cancel(index); });
     }
   }
 
   void DrawFaults() {
-    for (int i = 0; i < weather_.crashes; ++i) {
-      At(kFaultsEnd * random_.Uniform(), [this] { Crash(); });
-    }
-    for (int i = 0; i < weather_.partitions; ++i) {
-      At(kFaultsEnd * (0.8 * random_.Uniform()), [this] { Partition(); });
-    }
+    const auto scatter = [this](int count, double until, void (Cluster::*event)()) {
+      for (int i = 0; i < count; ++i) {
+        At(kFaultsEnd * (until * random_.Uniform()), [this, event] { (this->*event)(); });
+      }
+    };
+    scatter(weather_.crashes, 1, &Cluster::Crash);
+    scatter(weather_.partitions, 0.8, &Cluster::Partition);
+    scatter(weather_.drains, 0.8, &Cluster::Drain);
+    scatter(weather_.role_changes, 1, &Cluster::ChangeRole);
     if (weather_.lose_gateway) At(kFaultsEnd * random_.Uniform(), [this] { LoseGateway(); });
     At(kFaultsEnd, [this] { weather_.drop = weather_.repeat = 0; });
   }
@@ -223,10 +228,10 @@ class Cluster {
 
   // ---- Faults
 
-  Gateway& AnyGateway() {
-    return gateways_[static_cast<size_t>(
-        random_.Between(0, static_cast<int64_t>(gateways_.size()) - 1))];
+  size_t AnySlot() {
+    return static_cast<size_t>(random_.Between(0, static_cast<int64_t>(gateways_.size()) - 1));
   }
+  Gateway& AnyGateway() { return gateways_[AnySlot()]; }
   NodeId AnyNode() {
     auto at = nodes_.begin();
     std::advance(at, random_.Between(0, static_cast<int64_t>(nodes_.size()) - 1));
@@ -243,11 +248,9 @@ class Cluster {
   void Kill(NodeId id) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) return;
-    NoteFaults(found->second);
+    NoteLife(found->second);
     const WorkerRole role = found->second.role;
     const SchedulerOptions options = found->second.options;
-    report_.expired_leases += found->second.worker->stats().expired_leases;
-    report_.handovers += found->second.worker->stats().handovers;
     nodes_.erase(found);
     At(now_ + Seconds(0.5 * random_.Uniform()), [this, id] { Announce(id); });
     At(now_ + Seconds(0.5 + 2 * random_.Uniform()),
@@ -296,14 +299,13 @@ class Cluster {
     At(now_ + rest, [this, worker, by] {
       const Node* node = Find(worker);
       Gateway* back = FindGateway(by);
-      if (node != nullptr && back != nullptr) back->dispatcher->AddWorker(worker, node->role);
+      if (node != nullptr && back != nullptr) Introduce(*back, *node);
     });
   }
 
   // The connections of its clients are gone; the next life of it knows nothing of them.
   void LoseGateway() {
-    const auto slot =
-        static_cast<size_t>(random_.Between(0, static_cast<int64_t>(gateways_.size()) - 1));
+    const size_t slot = AnySlot();
     if (!gateways_[slot].up) return;
     ++report_.gateway_lost;
     gateways_[slot].up = false;
@@ -312,8 +314,31 @@ class Cluster {
     }
     At(now_ + Seconds(0.2 + 4 * random_.Uniform() * random_.Uniform()), [this, slot] {
       gateways_[slot] = NewGateway();
-      for (const auto& [id, node] : nodes_) gateways_[slot].dispatcher->AddWorker(id, node.role);
+      for (const auto& [id, node] : nodes_) Introduce(gateways_[slot], node);
     });
+  }
+
+  // ---- Operators
+
+  // One gateway sends a worker nothing for a while, and what it has there ends in bounded time.
+  void Drain() {
+    if (nodes_.empty()) return;
+    ++report_.drains;
+    const NodeId id = AnyNode();
+    Gateway& gateway = AnyGateway();
+    gateway.dispatcher->Drain(id, now_, Seconds(2 * random_.Uniform() * random_.Uniform()));
+    At(now_ + Seconds(4 * random_.Uniform()), [this, id, of = gateway.id] {
+      Gateway* back = FindGateway(of);
+      if (Find(id) != nullptr && back != nullptr) Introduce(*back, *Find(id));
+    });
+  }
+
+  void ChangeRole() {
+    if (nodes_.empty()) return;
+    ++report_.role_changes;
+    Node& node = nodes_.at(AnyNode());
+    node.role = static_cast<WorkerRole>(random_.Between(0, 2));
+    for (Gateway& gateway : gateways_) Introduce(gateway, node);
   }
 
   // ---- Clients
@@ -356,7 +381,15 @@ class Cluster {
     for (Gateway& gateway : gateways_) {
       if (gateway.up) gateway.dispatcher->Tick(now_);
     }
-    for (auto& [id, node] : nodes_) node.worker->Tick(now_);
+    for (auto& [id, node] : nodes_) {
+      node.worker->Tick(now_);
+      if (!random_.Chance(0.2)) continue;
+      const WorkerStats stats = node.worker->stats();
+      for (Gateway& gateway : gateways_) {
+        if (Parted(id, gateway.id)) continue;
+        gateway.dispatcher->Report(id, stats.rates, stats.scheduler.prompt_backlog, now_);
+      }
+    }
     At(now_ + Seconds(0.02 + 0.02 * random_.Uniform()), [this] { TickAll(); });
   }
 
@@ -404,18 +437,18 @@ class Cluster {
     report_.digest =
         (report_.digest ^ value) * 0x100000001b3ull + static_cast<uint64_t>(last_event_);
   }
-  void NoteFaults(const Node& node) {
-    if (!node.executor->first_fault().empty()) {
-      Fault(Format("worker {}: {}", node.id.value, node.executor->first_fault()));
-    }
+  void NoteLife(const Node& node) {
+    const WorkerStats stats = node.worker->stats();
+    report_.expired_leases += stats.expired_leases;
+    report_.handovers += stats.handovers;
+    const std::string& fault = node.executor->first_fault();
+    if (!fault.empty()) Fault(Format("worker {}: {}", node.id.value, fault));
   }
 
   void CheckEnd() {
     for (const auto& [id, node] : nodes_) {
-      NoteFaults(node);
+      NoteLife(node);
       const WorkerStats stats = node.worker->stats();
-      report_.expired_leases += stats.expired_leases;
-      report_.handovers += stats.handovers;
       if (stats.incoming != 0 || stats.outgoing != 0 || stats.scheduler.blocks_used != 0) {
         Fault(Format(
             "{} {} has {} incoming ({} stopping), {} outgoing requests and {} pages at the end",
@@ -432,11 +465,12 @@ class Cluster {
     for (const auto& [number, index] : gateway.client_of) {
       if (!clients_[index].asked.ended()) Fault(Format("request {} never ends", number));
     }
-    for (const WorkerLoad& load : gateway.dispatcher->loads()) {
+    for (const WorkerLoad& load : gateway.dispatcher->loads(now_)) {
       if (load.requests != 0) {
         Fault(Format("worker {} has a load of {}", load.node.value, load.requests));
       }
     }
+    for (const int64_t count : gateway.dispatcher->stats().retried) report_.retries += count;
     if (gateway.dispatcher->live() != 0 || gateway.dispatcher->waiting() != 0) {
       Fault("the dispatcher is not empty");
     }

@@ -25,6 +25,7 @@ struct SimClusterReport {
   int64_t finished = 0, failed = 0, refused = 0, cancelled = 0;
   int64_t handovers = 0, retries = 0, crashes = 0, partitions = 0, false_alarms = 0;
   int64_t dropped = 0, repeated = 0, expired_leases = 0, late_writes = 0, failed_mid_stream = 0;
+  int64_t drains = 0, role_changes = 0;
   int64_t gateway_lost = 0, unreachable = 0;
 };
 

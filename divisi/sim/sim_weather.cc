@@ -1,11 +1,14 @@
 #include "divisi/sim/sim_weather.h"
 
 #include "divisi/sim/sim_client.h"
+#include "divisi/sim/sim_executor.h"
 
 namespace divisi {
 
 SimWeather SimWeather::Draw(Random& random) {
   SimWeather weather;
+  weather.drains = static_cast<int>(random.Chance(0.3) ? random.Between(1, 3) : 0);
+  weather.role_changes = static_cast<int>(random.Chance(0.3) ? random.Between(1, 3) : 0);
   if (random.Chance(0.3)) return weather;  // A fine day.
   weather.drop = random.Chance(0.5) ? 0.1 * random.Uniform() : 0;
   weather.repeat = random.Chance(0.5) ? 0.1 * random.Uniform() : 0;
@@ -31,9 +34,13 @@ HandoffTimes SimTimes() {
 }
 
 DispatcherOptions DrawSimDispatcher(Random& random) {
-  return {.times = SimTimes(),
-          .max_waiting = random.Between(2, 40),
-          .disaggregate_from = random.Chance(0.3) ? random.Between(0, 40) : 0};
+  DispatcherOptions options{.times = SimTimes(), .max_waiting = random.Between(2, 40)};
+  if (random.Chance(0.3)) options.disaggregate_from.reset();
+  if (random.Chance(0.3)) options.disaggregate_from = random.Between(0, 40);
+  constexpr RoutePolicy kPolicies[] = {RoutePolicy::kRoundRobin, RoutePolicy::kLeastLoaded,
+                                       RoutePolicy::kExpectedTtft};
+  options.policy = kPolicies[random.Between(0, 2)];
+  return options;
 }
 
 SchedulerOptions DrawSimScheduler(Random& random) {
@@ -43,6 +50,12 @@ SchedulerOptions DrawSimScheduler(Random& random) {
           .max_waiting = random.Between(1, 20),
           .blocks = random.Between(8, 40),
           .share_prefixes = random.Chance(0.8)};
+}
+
+WorkerCapacity SimCapacity(const SchedulerOptions& options) {
+  return {.max_sequences = options.max_sequences,
+          .step_tokens = options.max_batched_tokens,
+          .page = Bytes(static_cast<int64_t>(SimExecutor::PageBytes()))};
 }
 
 }  // namespace divisi

@@ -14,6 +14,7 @@ struct SimWeather {
   Seconds delay{0.001};
   Seconds write_delay{0.002};
   int crashes = 0, partitions = 0;
+  int drains = 0, role_changes = 0;  // By operators
   bool lose_gateway = false;
 
   static SimWeather Draw(Random& random);
@@ -24,5 +25,7 @@ HandoffTimes SimTimes();
 DispatcherOptions DrawSimDispatcher(Random& random);
 // Few pages and sequences: most requests have to wait for some.
 SchedulerOptions DrawSimScheduler(Random& random);
+// What a worker with these says of itself.
+WorkerCapacity SimCapacity(const SchedulerOptions& options);
 
 }  // namespace divisi

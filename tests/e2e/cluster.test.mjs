@@ -161,7 +161,10 @@ describe('workers that die', () => {
       await answers(cluster.client(), requests());
       const status = await cluster.settled();
       assert.ok(status.workers.find((w) => w.role === 'prefill').handovers > 0);
+      // Without prefill workers the decode worker runs the whole request; without any nobody does.
       await cluster.command('drain', 'replica-1');
+      await answers(cluster.client(), requests().slice(0, 3));
+      await cluster.command('drain', 'replica-2');
       await assert.rejects(cluster.client().completions.create(
         { model: 'tiny-qwen3', prompt: [300], max_tokens: 2 }, { timeout: 3000 }));
     } finally {

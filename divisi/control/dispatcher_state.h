@@ -1,0 +1,132 @@
+// The dispatcher's state, shared by dispatcher.cc (a request's course) and dispatcher_workers.cc
+// (workers, their room, and who is tried next). Included by those alone.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "divisi/control/dispatcher.h"
+#include "divisi/core/check.h"
+#include "divisi/core/format.h"
+
+namespace divisi {
+
+class Dispatcher::State {
+ public:
+  State(NodeId self, DispatcherOptions options) : self_(self), options_(options) {}
+
+  void AddWorker(NodeId node, WorkerRole role, WorkerCapacity capacity);
+  void Drain(NodeId node, Seconds now, Seconds within);
+  void RemoveWorker(NodeId node, Seconds now);
+  void Report(NodeId node, const WorkerRates& rates, int64_t prompt_backlog, Seconds now);
+  Result<uint64_t> Submit(Request request, Seconds now);
+  void Cancel(uint64_t request, Seconds now);
+  void Receive(NodeId from, HandoffMessage message, Seconds now);
+  void Tick(Seconds now);
+  std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }
+  std::vector<DispatchEvent> TakeEvents() { return std::exchange(events_, {}); }
+  std::vector<RouteNote> TakeChoices() { return std::exchange(choices_, {}); }
+  int64_t waiting() const { return waiting_; }
+  int64_t live() const { return static_cast<int64_t>(jobs_.size()); }
+  DispatcherStats stats() const;
+  std::vector<WorkerLoad> loads(Seconds now) const;
+  std::optional<HandoverThreshold> threshold(Seconds now) const;
+  void Verify() const;
+
+ private:
+  struct Job {
+    enum class Phase { kQueued, kReserving, kPrefilling, kDecoding };
+    Phase phase = Phase::kQueued;
+    Request request;
+    uint32_t attempt = 0;
+    std::optional<NodeId> prefill;  // Of this attempt
+    std::optional<NodeId> decode;   // Or who runs the whole of it
+    int64_t have = 0;               // Tokens that the client has
+    Seconds give_up_at;             // Before the first token
+    Seconds begun_at;               // The phase
+    Seconds deadline;               // Of the phase; kQueued: not tried before
+    Seconds renew_at;
+    Seconds backoff;
+    std::optional<Error> last_error;  // Of an attempt
+    std::vector<NodeId> failed;       // Workers that failed an attempt, the last few
+    int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
+  };
+  struct Node {
+    WorkerRole role = WorkerRole::kReplica;
+    WorkerCapacity capacity;
+    WorkerRates rates;
+    int64_t requests = 0;
+    int64_t decoding = 0;
+    // Prompts that are not through, and what each takes: of this gateway one by one, by request;
+    // of others their sum, as of the last report.
+    std::map<uint64_t, Seconds> prompts;
+    Seconds prompts_sum;
+    Seconds first_since;  // When the first of them began, as far as can be told
+    Seconds others;
+
+    bool draining = false;
+    Seconds drain_ends;
+    // Refused for want of room: attempts only for `credits`, or from `again_at` on.
+    bool full = false;
+    int64_t credits = 0;
+    Seconds again_at;
+    Seconds pause;
+  };
+  struct Loss {
+    Error why;
+    RetryReason reason = RetryReason::kRefused;
+    std::optional<NodeId> at;  // Whose fault it is
+  };
+
+  static bool Waiting(const Job& job) { return job.phase != Job::Phase::kDecoding; }
+  TransferId IdOf(uint64_t number, const Job& job) const { return {self_, number, job.attempt}; }
+  void Send(NodeId to, HandoffMessage message) { messages_.push_back({to, std::move(message)}); }
+
+  // dispatcher.cc
+  void Begin(uint64_t number, Job& job, const RouteOption& option, Seconds now);
+  void Assign(uint64_t number, Job& job, const RouteOption& option, Seconds now);
+  void PromptDone(NodeId node, uint64_t number, Seconds now);
+  void LeaveAttempt(uint64_t number, Job& job, Seconds now);
+  void Retry(uint64_t number, Job& job, Loss loss, Seconds now);
+  void Finish(uint64_t number, DispatchEvent event, Seconds now);
+  void Fail(uint64_t number, Error error, Seconds now);
+  void GiveUp(uint64_t number, Seconds now);
+  void Lost(uint64_t number, Job& job, Loss loss, Seconds now);
+  void Renew(uint64_t number, Job& job, Seconds now);
+  void On(uint64_t number, Job& job, NodeId from, ReservedMessage m, Seconds now);
+  void On(uint64_t number, Job& job, NodeId from, TokensMessage m, Seconds now);
+  void On(uint64_t number, Job& job, NodeId from, RefusedMessage m, Seconds now);
+  template <typename Other>
+  void On(uint64_t, Job&, NodeId, Other, Seconds) {}  // For workers
+
+  // dispatcher_workers.cc
+  bool HasRoom(const Node& node, Seconds now) const;
+  Seconds QueueOf(const Node& node, Seconds now) const;
+  std::vector<RouteWorker> Workers(Seconds now) const;
+  RouteRules Rules() const;
+  std::optional<RouteChoice> Choose(const Job& job, Seconds now);
+  bool CouldRun() const;  // Whether somebody takes requests, given room
+  void TookOne(NodeId node);
+  void IsFull(NodeId node, Seconds now);
+  void EndDrains(Seconds now);
+  // Tries those that wait, oldest first, until one finds no room.
+  void TryQueue(Seconds now);
+
+  const NodeId self_;
+  const DispatcherOptions options_;
+  std::map<NodeId, Node> nodes_;
+  std::map<uint64_t, Job> jobs_;
+  std::set<uint64_t> queue_;  // kQueued; numbers rise with arrival
+  uint64_t last_number_ = 0;
+  int64_t waiting_ = 0;
+  Seconds reserve_{1e-3};  // Until D has answered, a mean of the last ones
+  RouteTurns turns_;
+  DispatcherStats counters_;
+  std::vector<Outgoing> messages_;
+  std::vector<DispatchEvent> events_;
+  std::vector<RouteNote> choices_;
+};
+
+}  // namespace divisi

@@ -1,0 +1,223 @@
+#include "divisi/control/route_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace divisi {
+namespace {
+
+using testing::HasSubstr;
+
+// 1 ms a step, 1 ms for 10 tokens, a tenth of a millisecond a stream, 100 MB/s.
+constexpr WorkerRates kRates{.step = Seconds(1e-3),
+                             .per_token = Seconds(1e-4),
+                             .per_pair = Seconds(0),
+                             .per_sequence = Seconds(1e-4),
+                             .write = BytesPerSecond(1e8)};
+constexpr NodeId kReplica{1}, kReplicaToo{2}, kPrefill{3}, kPrefillToo{4}, kDecode{5},
+    kDecodeToo{6};
+
+RouteWorker Worker(NodeId node, WorkerRole role) {
+  return {.node = node, .role = role, .chunk = 256, .rates = kRates};
+}
+
+// 10 us a token over the link; D answers in 2 ms.
+RouteRules Rules(RoutePolicy policy = RoutePolicy::kExpectedTtft) {
+  return {.policy = policy, .reserve = Seconds(2e-3), .bytes_per_token = Bytes(1000)};
+}
+
+RouteChoice Choose(int64_t tokens, const std::vector<RouteWorker>& workers,
+                   const RouteRules& rules) {
+  RouteTurns turns;
+  const auto choice = ChooseRoute(tokens, workers, rules, turns);
+  EXPECT_TRUE(choice);
+  return choice.value_or(RouteChoice{});
+}
+
+std::vector<RouteWorker> Apart() {
+  return {Worker(kPrefill, WorkerRole::kPrefill), Worker(kPrefillToo, WorkerRole::kPrefill),
+          Worker(kDecode, WorkerRole::kDecode), Worker(kDecodeToo, WorkerRole::kDecode)};
+}
+
+TEST(RouteChoiceTest, NobodyWhoCanIsNoChoice) {
+  RouteTurns turns;
+  EXPECT_FALSE(ChooseRoute(10, {}, Rules(), turns));
+  const std::vector<RouteWorker> prefill = {Worker(kPrefill, WorkerRole::kPrefill)};
+  EXPECT_FALSE(ChooseRoute(10, prefill, Rules(), turns));
+}
+
+TEST(RouteChoiceTest, RoundRobinTakesEachInTurnAndSkipsWhoIsAway) {
+  std::vector<RouteWorker> workers;
+  for (const uint64_t node : {9, 3, 7}) {
+    workers.push_back(Worker(NodeId{node}, WorkerRole::kReplica));
+  }
+  RouteTurns turns;
+  std::vector<uint64_t> taken;
+  for (int i = 0; i < 5; ++i) {
+    const auto choice = ChooseRoute(10, workers, Rules(RoutePolicy::kRoundRobin), turns);
+    taken.push_back(choice->chosen.target.value);
+    if (i == 3) workers.pop_back();
+  }
+  EXPECT_EQ(taken, (std::vector<uint64_t>{3, 7, 9, 3, 9}));
+}
+
+TEST(RouteChoiceTest, RoundRobinTurnsEachRoleOnItsOwn) {
+  RouteRules rules = Rules(RoutePolicy::kRoundRobin);
+  rules.disaggregate_from = 0;
+  RouteTurns turns;
+  std::vector<std::pair<uint64_t, uint64_t>> taken;
+  for (int i = 0; i < 3; ++i) {
+    const auto choice = ChooseRoute(10, Apart(), rules, turns);
+    taken.emplace_back(choice->chosen.prefill->value, choice->chosen.target.value);
+  }
+  EXPECT_EQ(taken, (std::vector<std::pair<uint64_t, uint64_t>>{{3, 5}, {4, 6}, {3, 5}}));
+}
+
+TEST(RouteChoiceTest, LeastLoadedCountsRequests) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[0].requests = 2;
+  workers[1].requests = 1;
+  workers[2].requests = 3;
+  workers[3].requests = 4;
+  RouteRules rules = Rules(RoutePolicy::kLeastLoaded);
+  rules.disaggregate_from = 0;
+  const RouteChoice choice = Choose(10, workers, rules);
+  EXPECT_EQ(choice.chosen.prefill, kPrefillToo);
+  EXPECT_EQ(choice.chosen.target, kDecode);
+}
+
+TEST(RouteChoiceTest, ExpectedTtftIsTheSumOfItsTerms) {
+  std::vector<RouteWorker> workers = Apart();
+  workers.resize(3);
+  workers.erase(workers.begin() + 1);
+  workers[0].queue = Seconds(0.5);
+  workers[1].decoding = 10;
+  RouteRules rules = Rules();
+  rules.disaggregate_from = 0;
+  const RouteChoice choice = Choose(1000, workers, rules);
+  ASSERT_TRUE(choice.chosen.apart());
+  // 4 chunks: 4 steps and 1000 tokens; 256 tokens over the link; a step of 10 streams.
+  EXPECT_NEAR(choice.chosen.times.compute.value, 4e-3 + 0.1 + 2.56e-3 + 2e-3, 1e-9);
+  // D answers while the prompt waits for P.
+  EXPECT_NEAR(choice.chosen.ttft().value, 0.5 + choice.chosen.times.compute.value, 1e-9);
+  workers[0].queue = Seconds(0);
+  EXPECT_NEAR(Choose(1000, workers, rules).chosen.ttft().value,
+              2e-3 + choice.chosen.times.compute.value, 1e-9);
+}
+
+TEST(RouteChoiceTest, ExpectedTtftPrefersAFastWorkerToAShortLine) {
+  std::vector<RouteWorker> workers = {Worker(kReplica, WorkerRole::kReplica),
+                                      Worker(kReplicaToo, WorkerRole::kReplica)};
+  workers[0].rates.per_token = Seconds(1e-3);
+  workers[1].queue = Seconds(0.3);
+  workers[1].requests = 5;
+  // 1000 tokens: 1 s at the slow one, 0.3 + 0.1 at the other; 100 tokens: 0.1 against 0.31.
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplicaToo);
+  EXPECT_EQ(Choose(100, workers, Rules()).chosen.target, kReplica);
+}
+
+TEST(RouteChoiceTest, ExpectedTtftCountsTheQuadraticTerm) {
+  std::vector<RouteWorker> workers = {Worker(kReplica, WorkerRole::kReplica),
+                                      Worker(kReplicaToo, WorkerRole::kReplica)};
+  workers[0].rates.per_token = Seconds(0.5e-4);
+  workers[0].rates.per_pair = Seconds(1e-6);
+  // 40 tokens cost 2 + 0.8 ms against 4; 1000 cost 50 + 500 ms against 100.
+  EXPECT_EQ(Choose(40, workers, Rules()).chosen.target, kReplica);
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplicaToo);
+}
+
+TEST(RouteChoiceTest, LikeTimesGoToWhoHasFewer) {
+  std::vector<RouteWorker> workers = {Worker(kReplica, WorkerRole::kReplica),
+                                      Worker(kReplicaToo, WorkerRole::kReplica)};
+  workers[0].requests = 1;
+  EXPECT_EQ(Choose(10, workers, Rules()).chosen.target, kReplicaToo);
+}
+
+TEST(RouteChoiceTest, ShortPromptsStayWhereTheyAreDecoded) {
+  // Away: 2 ms, a step of 1 or 1.4 ms, 10 us a token. Here: 100 us a token, for each stream.
+  std::vector<RouteWorker> workers = Apart();
+  const HandoverThreshold alone = ThresholdOf(workers[0], workers[2], Rules());
+  EXPECT_EQ(alone.from, 34);  // 3 ms / 90 us
+  EXPECT_EQ(alone.streams, 1);
+  EXPECT_FALSE(Choose(33, workers, Rules()).chosen.apart());
+  EXPECT_TRUE(Choose(34, workers, Rules()).chosen.apart());
+  workers[2].decoding = workers[3].decoding = 4;
+  const HandoverThreshold busy = ThresholdOf(workers[0], workers[2], Rules());
+  EXPECT_EQ(busy.from, 9);  // 3.4 ms / (400 - 10) us
+  EXPECT_EQ(busy.streams, 4);
+}
+
+TEST(RouteChoiceTest, ASlowPrefillWorkerRaisesTheThreshold) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[0].rates.per_token = Seconds(1.5e-4);
+  EXPECT_EQ(ThresholdOf(workers[0], workers[2], Rules()).from, 75);  // 3 ms / (100 - 50 - 10) us
+  workers[0].rates.per_token = Seconds(3e-4);
+  EXPECT_FALSE(ThresholdOf(workers[0], workers[2], Rules()).from);  // Never worth it
+  EXPECT_FALSE(Choose(100000, {workers[0], workers[2]}, Rules()).chosen.apart());
+}
+
+TEST(RouteChoiceTest, ASlowLinkRaisesTheThresholdUntilChunksHideIt) {
+  RouteRules rules = Rules();
+  rules.bytes_per_token = Bytes(100000);  // 1 ms a token: ten times what computing takes
+  const auto workers = Apart();
+  // The last chunk's 256 ms and 3 ms are worth 2590 tokens.
+  EXPECT_EQ(ThresholdOf(workers[0], workers[2], rules).from, 2590);
+}
+
+TEST(RouteChoiceTest, TheOperatorsThresholdHolds) {
+  RouteRules rules = Rules();
+  rules.disaggregate_from = 1000;
+  EXPECT_FALSE(Choose(999, Apart(), rules).chosen.apart());
+  EXPECT_TRUE(Choose(1000, Apart(), rules).chosen.apart());
+  EXPECT_TRUE(Choose(1000, Apart(), rules).threshold.given);
+  rules.disaggregate_from = 0;
+  EXPECT_TRUE(Choose(1, Apart(), rules).chosen.apart());
+}
+
+TEST(RouteChoiceTest, ShortPromptsGoToReplicasWhereTheyAre) {
+  std::vector<RouteWorker> workers = Apart();
+  workers.push_back(Worker(kReplica, WorkerRole::kReplica));
+  RouteRules rules = Rules(RoutePolicy::kLeastLoaded);
+  EXPECT_EQ(Choose(10, workers, rules).chosen.target, kReplica);
+  EXPECT_TRUE(Choose(1000, workers, rules).chosen.apart());
+}
+
+// Long prompts wait for a prefill worker's room rather than hold up the streams of another.
+TEST(RouteChoiceTest, WhoHasNoRoomIsNotChosenButStillDecidesTheWay) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[0].room = workers[1].room = false;
+  RouteTurns turns;
+  EXPECT_FALSE(ChooseRoute(1000, workers, Rules(), turns));
+  EXPECT_EQ(Choose(10, workers, Rules()).chosen.target, kDecode);
+  workers[0].room = true;
+  workers[2].room = false;
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.prefill, kPrefill);
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kDecodeToo);
+}
+
+TEST(RouteChoiceTest, ADecodeWorkerAloneRunsTheWholeRequest) {
+  const RouteChoice choice =
+      Choose(100000, {Worker(kDecode, WorkerRole::kDecode)}, Rules(RoutePolicy::kLeastLoaded));
+  EXPECT_FALSE(choice.chosen.apart());
+  EXPECT_EQ(choice.chosen.target, kDecode);
+}
+
+TEST(RouteChoiceTest, SaysWhatItCompared) {
+  std::vector<RouteWorker> workers = Apart();
+  workers.push_back(Worker(kReplica, WorkerRole::kReplica));
+  workers.back().queue = Seconds(1);
+  const RouteChoice choice = Choose(1000, workers, Rules());
+  EXPECT_EQ(choice.options.size(), 2);
+  EXPECT_THAT(choice.Text(), HasSubstr("apart 3->5 ttft 109.56 ms (queue 0.00, ready 2.00"));
+  EXPECT_THAT(choice.Text(), HasSubstr("; whole 1 ttft 1104.00 ms (queue 1000.00"));
+}
+
+TEST(RouteChoiceTest, PoliciesAreKnownByName) {
+  EXPECT_EQ(*ParsePolicy("round-robin"), RoutePolicy::kRoundRobin);
+  EXPECT_EQ(*ParsePolicy("least-loaded"), RoutePolicy::kLeastLoaded);
+  EXPECT_EQ(*ParsePolicy("expected-ttft"), RoutePolicy::kExpectedTtft);
+  EXPECT_THAT(ParsePolicy("expected").error().message, HasSubstr("'expected' is no policy"));
+}
+
+}  // namespace
+}  // namespace divisi
