@@ -1,22 +1,25 @@
-// The bandwidth of Transport::Write between two processes of this machine: memory to memory, or
-// with
-// --network over what UCX_TLS allows (bench/transport.sh runs it beside ucx_perftest).
-//   transport_bench [--tiny] [--network] [--message BYTES --count N --rounds R --region BYTES]
-// A round is one prompt: `count` writes begun at once, until the last is reported. Local and remote
+// The bandwidth of KV pages between two processes of this machine, memory to memory or, with
+// --network, over what UCX_TLS allows (bench/transport.sh runs it beside ucx_perftest).
+//   transport_bench [--tiny] [--network] [--carrier]
+//                   [--message BYTES --count N --rounds R --region BYTES]
+// A round is one prompt: `count` writes begun at once, until the last is reported: of a Transport,
+// or, with --carrier, of a PageCarrier with its thread, as workers have it. Local and remote
 // buffers go round regions of 512 MiB, or what one round needs, so that caches hold little of them.
-// Without a message size: the pages of the 0.6B shape (1.75 MiB) of prompts of 128 to 8k tokens,
-// and a page of 2.25 MiB as one message against 72.
+// Without a message size: the pages of the 0.6B shape (1.75 MiB) of prompts of 128 to 8k tokens.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "divisi/control/page_carrier.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/huge_memory.h"
 #include "divisi/net/ucx_transport.h"
@@ -30,8 +33,9 @@ struct Case {
   int64_t message;
   int64_t count;
   int rounds;
-  int64_t region;  // Bytes on either side.
-  bool network;    // Also on one host.
+  int64_t region;        // Bytes on either side.
+  bool network = false;  // Also on one host.
+  bool carrier = false;  // By PageCarriers.
 };
 
 HugeMemory Memory(int64_t bytes) {
@@ -46,15 +50,28 @@ struct Greeting {
   char descriptor[kRegionDescriptorBytes];
 };
 
-[[noreturn]] void RunOwner(int out, int64_t region, bool network) {
-  const SteadyClock clock;
-  const HugeMemory memory = Memory(region);
-  auto transport = OpenUcxTransport({.self = {2}, .read_peers = !network}, clock).value();
-  const auto registered = transport->Register({memory.data(), static_cast<size_t>(region)}).value();
+void Greet(int out, const std::string& address, std::string_view descriptor) {
   Greeting greeting{};
-  std::snprintf(greeting.address, sizeof(greeting.address), "%s", transport->address().c_str());
-  std::memcpy(greeting.descriptor, EncodeRegion(registered).data(), kRegionDescriptorBytes);
+  std::snprintf(greeting.address, sizeof(greeting.address), "%s", address.c_str());
+  std::memcpy(greeting.descriptor, descriptor.data(), kRegionDescriptorBytes);
   CHECK(write(out, &greeting, sizeof(greeting)) == sizeof(greeting));
+}
+
+[[noreturn]] void RunOwner(int out, const Case& c) {
+  const SteadyClock clock;
+  const HugeMemory memory = Memory(c.region);
+  const std::span<std::byte> bytes(memory.data(), static_cast<size_t>(c.region));
+  auto transport = OpenUcxTransport({.self = {2}, .read_peers = !c.network}, clock).value();
+  if (c.carrier) {
+    const auto carrier =
+        MakePageCarrier(std::move(transport), bytes, Bytes(c.message), [] {}).value();
+    const auto descriptor = carrier->descriptor();
+    Greet(out, carrier->address(),
+          {reinterpret_cast<const char*>(descriptor.data()), descriptor.size()});
+    for (;;) pause();
+  }
+  const auto region = transport->Register(bytes).value();
+  Greet(out, transport->address(), EncodeRegion(region));
   for (;;) (void)WaitForEvents(*transport, Seconds(1));
 }
 
@@ -99,32 +116,88 @@ class Writer {
   int64_t at_ = 0;
 };
 
+// The same by PageCarriers: pages left with the carrier's thread, until all are answered.
+class Carrying {
+ public:
+  Carrying(const Greeting& greeting, const Case& c)
+      : memory_(Memory(c.region)), pages_(c.region / c.message) {
+    carrier_ =
+        MakePageCarrier(OpenUcxTransport({.self = {1}, .read_peers = !c.network}, clock_).value(),
+                        {memory_.data(), static_cast<size_t>(c.region)}, Bytes(c.message),
+                        [this] {
+                          const std::lock_guard lock(mutex_);
+                          rung_ = true;
+                          bell_.notify_one();
+                        })
+            .value();
+    const auto* descriptor = reinterpret_cast<const std::byte*>(greeting.descriptor);
+    carrier_->AddPeer({2}, greeting.address, {descriptor, kRegionDescriptorBytes});
+  }
+
+  double Round(const Case& c) {
+    const Seconds start = clock_.Now();
+    for (int64_t i = 0; i < c.count; ++i, ++at_) {
+      const auto page = static_cast<BlockId>(at_ % pages_);
+      carrier_->Write(
+          {.id = static_cast<uint64_t>(at_), .to = {2}, .from_page = page, .to_page = page});
+    }
+    for (int64_t ended = 0; ended < c.count;) {
+      {
+        std::unique_lock lock(mutex_);
+        bell_.wait(lock, [this] { return rung_; });
+        rung_ = false;
+      }
+      for (const PageCarrier::Done& done : carrier_->Poll()) {
+        CHECK(done.ok);
+        ++ended;
+      }
+    }
+    return static_cast<double>(c.message * c.count) / (clock_.Now() - start).value;
+  }
+
+ private:
+  SteadyClock clock_;
+  HugeMemory memory_;
+  const int64_t pages_;
+  int64_t at_ = 0;
+  std::mutex mutex_;
+  std::condition_variable bell_;
+  bool rung_ = false;
+  std::unique_ptr<PageCarrier> carrier_;  // Last: its thread rings.
+};
+
+template <typename Sender>
+std::vector<double> RatesOf(Sender&& sender, const Case& c) {
+  Case first = c;
+  first.count = std::min<int64_t>(c.count, 8);
+  (void)sender.Round(first);  // Connects.
+  std::vector<double> rates;
+  for (int i = 0; i < c.rounds; ++i) rates.push_back(sender.Round(c));
+  std::ranges::sort(rates);
+  return rates;
+}
+
 void Run(const Case& c) {
   int ends[2];
   CHECK(pipe(ends) == 0);
   const pid_t owner = fork();
-  if (owner == 0) RunOwner(ends[1], c.region, c.network);
+  if (owner == 0) RunOwner(ends[1], c);
   Greeting greeting{};
   CHECK(read(ends[0], &greeting, sizeof(greeting)) == sizeof(greeting));
-  std::vector<double> rates;
-  {
-    Writer writer(greeting, c.region);
-    (void)writer.Round(
-        {c.message, std::min<int64_t>(c.count, 8), 1, c.region, c.network});  // Connects.
-    for (int i = 0; i < c.rounds; ++i) rates.push_back(writer.Round(c));
-  }
+  const std::vector<double> rates =
+      c.carrier ? RatesOf(Carrying(greeting, c), c) : RatesOf(Writer(greeting, c.region), c);
   kill(owner, SIGKILL);
   waitpid(owner, nullptr, 0);
   close(ends[0]);
   close(ends[1]);
-  std::ranges::sort(rates);
   const auto at = [&rates](double part) {
     return rates[static_cast<size_t>(part * static_cast<double>(rates.size() - 1))] / 1e9;
   };
-  std::printf("%-10s %9lld B x %5lld  %8.3f GB/s median  %8.3f p10  %8.3f p90  %lld bytes/round\n",
-              c.network ? "network" : "same-host", static_cast<long long>(c.message),
-              static_cast<long long>(c.count), at(0.5), at(0.1), at(0.9),
-              static_cast<long long>(c.message * c.count));
+  std::printf(
+      "%-9s %-9s %9lld B x %5lld  %8.3f GB/s median  %8.3f p10  %8.3f p90  %lld bytes/round\n",
+      c.network ? "network" : "same-host", c.carrier ? "carrier" : "transport",
+      static_cast<long long>(c.message), static_cast<long long>(c.count), at(0.5), at(0.1), at(0.9),
+      static_cast<long long>(c.message * c.count));
   std::fflush(stdout);
 }
 
@@ -133,12 +206,14 @@ void Run(const Case& c) {
 
 int main(int argc, char** argv) {
   using divisi::kMiB;
-  divisi::Case one{0, 1, 5, 512 * kMiB, false};
+  constexpr int64_t kPage = 1835008;
+  divisi::Case one{.message = 0, .count = 1, .rounds = 5, .region = 512 * kMiB};
   bool tiny = false;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--tiny") tiny = true;
     if (name == "--network") one.network = true;
+    if (name == "--carrier") one.carrier = true;
     if (i + 1 == argc) break;
     if (name == "--message") one.message = std::atoll(argv[i + 1]);
     if (name == "--count") one.count = std::atoll(argv[i + 1]);
@@ -150,14 +225,15 @@ int main(int argc, char** argv) {
     divisi::Run(one);
     return 0;
   }
-  constexpr int64_t kPage = 1835008;
-  const int64_t region = tiny ? 16 * kMiB : one.region;
-  for (const int64_t tokens : {128, 512, 2048, 8192}) {
-    if (!tiny || tokens == 128)
-      divisi::Run({kPage, tokens / 16, tiny ? 2 : 11, region, one.network});
+  one.message = kPage;
+  if (tiny) one.region = 16 * kMiB;
+  one.rounds = tiny ? 2 : 11;
+  for (const bool carrier : {false, true}) {
+    for (const int64_t tokens : {128, 512, 2048, 8192}) {
+      one.count = tokens / 16;
+      one.carrier = carrier;
+      if (!tiny || tokens == 128) divisi::Run(one);
+    }
   }
-  const int64_t pages = tiny ? 1 : 64;
-  divisi::Run({72 * 32768, pages, tiny ? 2 : 11, region, one.network});
-  divisi::Run({32768, 72 * pages, tiny ? 2 : 11, region, one.network});
   return 0;
 }

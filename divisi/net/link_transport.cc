@@ -15,6 +15,9 @@ namespace {
 
 // Disconnect waits for its links to be closed: at most this many times a millisecond.
 constexpr int kDisconnectPolls = 1000;
+// What an owner has taken is answered at least this often, so that the writer's next writes are
+// there before it has taken all of this round's.
+constexpr Bytes kAnswerAfter{1 << 20};
 
 class LinkTransport final : public Transport {
  public:
@@ -51,6 +54,7 @@ class LinkTransport final : public Transport {
   using Writers = std::map<NodeId, Outgoing>;
 
   void Step();
+  void Answer();
   void Handle(const LinkEvent& event, Seconds now);
   void HandleOutgoing(Outgoing& out, const LinkEvent& event, Seconds now);
   void EndOutgoing(Writers::iterator out);
@@ -64,6 +68,7 @@ class LinkTransport final : public Transport {
   Random keys_;
   const uint64_t proof_;  // Owners find it here, in this process's memory.
   const Link::Place place_;
+  Bytes answered_;  // Of what the owner received, at the last Answer.
   Writers writers_;
   TransportStats stats_;
   std::vector<TransportEvent> events_;
@@ -170,6 +175,7 @@ void LinkTransport::Handle(const LinkEvent& event, Seconds now) {
     if (event.kind == LinkEvent::Kind::kClosed) owner_.Closed(event.link);
     if (event.kind == LinkEvent::Kind::kMessage) {
       owner_.Receive(event.link, event.header, event.ok);
+      if (owner_.received() - answered_ >= kAnswerAfter) Answer();
     }
     return;
   }
@@ -192,12 +198,8 @@ void LinkTransport::Report(DataWriter& writer) {
   }
 }
 
-// Whatever came in, then whatever goes out because of it.
-void LinkTransport::Step() {
-  const auto link_events = link_->Progress(place_);
-  const Seconds now = clock_.Now();
-  for (const LinkEvent& event : link_events) Handle(event, now);
-  owner_.CheckTime(now);
+void LinkTransport::Answer() {
+  answered_ = owner_.received();
   for (DataOwner::Action& action : owner_.TakeActions()) {
     if (!action.close.empty()) {
       link_->Close(action.connection, action.close);
@@ -205,6 +207,15 @@ void LinkTransport::Step() {
       link_->Send(action.connection, std::move(action.message), {}, 0);
     }
   }
+}
+
+// Whatever came in, then whatever goes out because of it.
+void LinkTransport::Step() {
+  const auto link_events = link_->Progress(place_);
+  const Seconds now = clock_.Now();
+  for (const LinkEvent& event : link_events) Handle(event, now);
+  owner_.CheckTime(now);
+  Answer();
   for (auto& [peer, out] : writers_) {
     if (out.closing) continue;
     if (const auto time = out.writer.CheckTime(now); !time) Lose(out, time.error().message);

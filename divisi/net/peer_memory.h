@@ -9,6 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "divisi/core/thread_pool.h"
 
 namespace divisi {
 
@@ -26,5 +29,16 @@ PeerMemory OwnMemory(const uint64_t* proof);
 // Copies [address, address + bytes) of the peer to `to`. False, with any part of it copied, where
 // the peer is gone, is another, or may not be read. With no bytes: whether it can be read at all.
 bool ReadPeerMemory(const PeerMemory& peer, uint64_t address, std::byte* to, size_t bytes);
+
+// ReadPeerMemory by two threads, from a page of KV on: one waits for memory more than it copies,
+// two move large buffers a third faster (bench/RESULTS.md). The second thread begins with the first
+// such read. One Read at a time.
+class PeerReader {
+ public:
+  bool Read(const PeerMemory& peer, uint64_t address, std::byte* to, size_t bytes);
+
+ private:
+  std::unique_ptr<ThreadPool> threads_;
+};
 
 }  // namespace divisi

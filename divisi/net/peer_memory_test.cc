@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -50,6 +51,22 @@ TEST_F(PeerMemoryTest, ReadsTheOther) {
   std::vector<std::byte> copy(kSize);
   EXPECT_TRUE(ReadPeerMemory(peer_, Address(), copy.data(), kSize));
   EXPECT_EQ(copy, std::vector<std::byte>(kSize, std::byte{7}));
+}
+
+TEST_F(PeerMemoryTest, TwoThreadsReadTheSame) {
+  if (!ReadPeerMemory(peer_, 0, nullptr, 0)) GTEST_SKIP() << "this system does not allow it";
+  PeerReader reader;
+  for (const size_t size : {size_t{0}, size_t{7}, size_t{600'001}, kSize}) {
+    std::vector<std::byte> copy(kSize);
+    EXPECT_TRUE(reader.Read(peer_, Address(), copy.data(), size));
+    EXPECT_EQ(std::ranges::count(copy, std::byte{7}), static_cast<ptrdiff_t>(size));
+    EXPECT_TRUE(std::all_of(copy.begin(), copy.begin() + static_cast<ptrdiff_t>(size),
+                            [](std::byte b) { return b == std::byte{7}; }));
+  }
+  std::vector<std::byte> copy(kSize);
+  EXPECT_FALSE(reader.Read(peer_, ~uint64_t{0} - kSize, copy.data(), kSize));
+  Kill();
+  EXPECT_FALSE(reader.Read(peer_, Address(), copy.data(), kSize));
 }
 
 TEST_F(PeerMemoryTest, RefusesTheWrongProcessTheDeadAndTheUnmapped) {

@@ -118,7 +118,8 @@ class Transport {
   // Disconnect, and never again a connection of or to that life of the process.
   virtual Result<void> Refuse(NodeId peer) = 0;
 
-  // What happened since the last call, in order. Never blocks.
+  // What happened since the last call, in order. Never sleeps; while bytes are under way it may
+  // look for some hundred microseconds.
   virtual std::vector<TransportEvent> Poll() = 0;
 
   // For event loops. Call Arm() after Poll gave nothing: true, and fd() becomes readable when Poll

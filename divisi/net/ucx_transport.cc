@@ -9,8 +9,13 @@ namespace divisi {
 Result<std::unique_ptr<Transport>> OpenUcxTransport(const TransportOptions& options,
                                                     const Clock& clock) {
   ASSIGN_OR_RETURN(std::unique_ptr<Link> link, OpenUcxLink(options));
+  // Shared, since functions are copied.
+  auto read = [reader = std::make_shared<PeerReader>()](const PeerMemory& peer, uint64_t address,
+                                                        std::byte* to, size_t bytes) {
+    return reader->Read(peer, address, to, bytes);
+  };
   const auto seed = static_cast<uint64_t>(UnixSeconds() * 1e9);
-  return MakeLinkTransport(options, clock, {std::move(link), seed, ReadPeerMemory});
+  return MakeLinkTransport(options, clock, {std::move(link), seed, std::move(read)});
 }
 
 }  // namespace divisi
