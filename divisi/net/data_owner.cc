@@ -10,11 +10,21 @@ void DataOwner::AddRegion(uint64_t key, std::span<std::byte> memory) {
 }
 
 void DataOwner::Accepted(Connection connection, Seconds now) {
-  connections_[connection].hello_by = now + options_.connect;
+  const bool full = Unwelcomed() >= kMaxUnwelcomed;
+  State& state = connections_[connection];
+  state.hello_by = now + options_.connect;
+  if (full) Close(connection, state, "too many connections without a welcome");
+}
+
+int64_t DataOwner::Unwelcomed() const {
+  return std::ranges::count_if(connections_, [](const auto& entry) {
+    return !entry.second.welcomed && !entry.second.closing;
+  });
 }
 
 DataRefusal DataOwner::Check(const State& state, const WriteMessage& write, size_t bytes) const {
-  if (!state.welcomed || state.closing) return DataRefusal::kRefused;
+  CHECK(state.welcomed);
+  if (state.closing) return DataRefusal::kRefused;
   const auto region = regions_.find(write.key);
   if (region == regions_.end()) return DataRefusal::kUnknownRegion;
   const Bytes size(static_cast<int64_t>(region->second.size()));
@@ -30,6 +40,10 @@ std::byte* DataOwner::Place(Connection connection, std::string_view header, size
   const auto* write = message ? std::get_if<WriteMessage>(&*message) : nullptr;
   if (write == nullptr) {
     Close(connection, state, "bytes behind something that is no write");
+    return nullptr;
+  }
+  if (!state.welcomed) {
+    Close(connection, state, "a write before the welcome");
     return nullptr;
   }
   const DataRefusal refusal = Check(state, *write, bytes);
@@ -49,6 +63,7 @@ void DataOwner::Receive(Connection connection, std::string_view header, bool ok)
   }
   const auto* write = std::get_if<WriteMessage>(&*message);
   if (write == nullptr) return Close(connection, state, "a writer sent what only owners send");
+  if (!state.welcomed) return Close(connection, state, "a write before the welcome");
   // What came with its bytes was checked by Place.
   DataRefusal refusal = ok ? DataRefusal::kNone : DataRefusal::kIncomplete;
   if (write->size.value == 0 || write->source != 0) refusal = Fetch(state, *write);

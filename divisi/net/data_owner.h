@@ -4,6 +4,8 @@
 // A connection:  new --Hello--> waiting --earlier ones of that writer closed--> welcomed
 // A newer connection of a writer ends its earlier ones, and is welcomed when these are closed: so a
 // writer that connects anew knows that nothing of before lands any more.
+// A stranger, who does not name this process and a region's key, changes nothing and is told why;
+// what it sends but a Hello ends its connection.
 #pragma once
 
 #include <functional>
@@ -17,6 +19,10 @@
 #include "divisi/net/transport.h"
 
 namespace divisi {
+
+// Connections that have not been welcomed, at once. A cluster's workers come one after the other,
+// and come again; more than this are strangers, who are not to take all descriptors.
+inline constexpr int64_t kMaxUnwelcomed = 128;
 
 class DataOwner {
  public:
@@ -74,6 +80,7 @@ class DataOwner {
   void WelcomeWaiting();
   DataRefusal Fetch(const State& state, const WriteMessage& write) const;
   DataRefusal Check(const State& state, const WriteMessage& write, size_t bytes) const;
+  int64_t Unwelcomed() const;
 
   const TransportOptions options_;
   const Read read_;

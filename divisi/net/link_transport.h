@@ -14,7 +14,7 @@ namespace divisi {
 
 struct LinkTransportParts {
   std::unique_ptr<Link> link;
-  uint64_t seed = 0;     // Of keys of regions; another in each life of a process.
+  uint64_t seed = 0;     // Of keys of regions: nobody's guess, and another in each life.
   DataOwner::Read read;  // Of writers' memory.
 };
 

@@ -1,7 +1,7 @@
 // What a process tells others about memory that they may write to: the descriptor that travels with
-// its announcement. It names the process's one life and carries a random key, so that a writer that
-// still holds the descriptor of an earlier life, or of a region given up since, is refused instead
-// of writing into what took its place. It holds no addresses: writes name offsets.
+// its announcement, over the control connection alone. It names the process's one life and carries
+// a random key: who does not know it is refused, and so is a writer that still holds the descriptor
+// of an earlier life, or of a region given up since. It holds no addresses: writes name offsets.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace divisi {
 
 struct RegionDescriptor {
   NodeId owner;
-  uint64_t key = 0;  // Drawn when the region was registered. No secret: it guards against mistakes.
+  uint64_t key = 0;  // Drawn when the region was registered. Who knows it may write: don't log it.
   Bytes size;
   friend bool operator==(const RegionDescriptor&, const RegionDescriptor&) = default;
 };

@@ -31,6 +31,13 @@ bool SocketAddress::IsWildcard() const {
   return std::memcmp(&V6(*this).sin6_addr, &in6addr_any, sizeof(in6addr_any)) == 0;
 }
 
+bool SocketAddress::IsLoopback() const {
+  if (storage.ss_family == AF_INET) {
+    return ntohl(V4(*this).sin_addr.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&V6(*this).sin6_addr);
+}
+
 int SocketAddress::port() const {
   return ntohs(storage.ss_family == AF_INET ? V4(*this).sin_port : V6(*this).sin6_port);
 }

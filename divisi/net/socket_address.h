@@ -15,6 +15,7 @@ struct SocketAddress {
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   bool IsWildcard() const;  // 0.0.0.0 or [::]: every interface of a host, and no place to go.
+  bool IsLoopback() const;  // 127.x or [::1]: reached from this host alone.
   int port() const;
   std::string Text() const;  // As numbers.
 };

@@ -20,6 +20,15 @@ TEST(SocketAddressTest, KnowsWildcards) {
   EXPECT_FALSE(ParseSocketAddress("[::1]:1")->IsWildcard());
 }
 
+TEST(SocketAddressTest, KnowsLoopback) {
+  EXPECT_TRUE(ParseSocketAddress("127.0.0.1:1")->IsLoopback());
+  EXPECT_TRUE(ParseSocketAddress("127.9.0.1:1")->IsLoopback());
+  EXPECT_TRUE(ParseSocketAddress("[::1]:1")->IsLoopback());
+  EXPECT_FALSE(ParseSocketAddress("0.0.0.0:1")->IsLoopback());
+  EXPECT_FALSE(ParseSocketAddress("10.0.0.127:1")->IsLoopback());
+  EXPECT_FALSE(ParseSocketAddress("[::2]:1")->IsLoopback());
+}
+
 TEST(SocketAddressTest, RefusesOthersWithAnExample) {
   for (const char* text : {"", ":", "host", ":7001", "10.0.0.2:", "10.0.0.2:x", "10.0.0.2:65536",
                            "::1:7001", "10.0.0.2:-1", "[]:1", "a host:1"}) {

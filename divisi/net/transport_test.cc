@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <sstream>
 
 #include "divisi/core/clock.h"
 #include "divisi/core/random.h"
@@ -384,6 +388,42 @@ TEST(UcxTransportTest, RefusesToAdvertiseAWildcard) {
       OpenUcxTransport({.self = {1}, .listen = "0.0.0.0:0", .advertise = "127.0.0.1"}, clock);
   ASSERT_TRUE(good.ok()) << good.error().message;
   EXPECT_TRUE((*good)->address().starts_with("127.0.0.1:")) << (*good)->address();
+}
+
+// The hosts, in hexadecimal, on whose ports this process listens.
+std::set<std::string> ListeningHosts() {
+  std::set<std::string> own;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (target.starts_with("socket:[")) own.insert(target.substr(8, target.size() - 9));
+  }
+  std::set<std::string> hosts;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string skip, address, state, inode;
+      words >> skip >> address >> skip >> state;
+      for (int i = 0; i < 6 && words >> inode; ++i) continue;
+      if (state == "0A" && own.contains(inode)) hosts.insert(address.substr(0, address.find(':')));
+    }
+  }
+  return hosts;
+}
+
+// UCX would open ports on every device, and they know no rights.
+TEST(UcxTransportTest, OnLoopbackNoOtherHostReachesAnyPort) {
+  SteadyClock clock;
+  const auto d = OpenUcxTransport({.self = {1}}, clock).value();
+  const auto p = OpenUcxTransport({.self = {2}}, clock).value();
+  std::vector<std::byte> memory(8);
+  ASSERT_TRUE(p->Connect(d->Register(memory).value(), d->address()).ok());
+  for (int i = 0; i < 100; ++i) {
+    (void)p->Poll();
+    (void)d->Poll();
+  }
+  EXPECT_EQ(ListeningHosts(), std::set<std::string>{"0100007F"});
 }
 
 TEST(UcxTransportTest, NamesAnAddressThatIsNotOurs) {

@@ -68,7 +68,7 @@ class UcxLink final : public Link {
     std::string reason;
   };
 
-  Result<void> OpenWorker();
+  Result<void> OpenWorker(const SocketAddress& listen);
   // The port. Errors: as of OpenUcxLink.
   Result<int> Listen(const SocketAddress& address);
   Result<LinkId> Create(ucp_ep_params_t params);
@@ -90,7 +90,7 @@ class UcxLink final : public Link {
   static void OnBroken(void* arg, ucp_ep_h endpoint, ucs_status_t status);
   static void OnConnection(ucp_conn_request_h request, void* arg);
 
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
   const Place* place_ = nullptr;  // While Progress runs.
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
@@ -122,13 +122,19 @@ UcxLink::~UcxLink() {
   if (context_ != nullptr) ucp_cleanup(context_);
 }
 
-Result<void> UcxLink::OpenWorker() {
+Result<void> UcxLink::OpenWorker(const SocketAddress& listen) {
   // A worker that comes back on its port must not wait for TIME_WAIT to end. UCX reads this one
   // option from the environment only; a user's own choice stands.
   setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return UcxError(Code::kInvalidArgument, "settings UCX_*", status);
+  // UCX opens a port of its own on every device that it may use, and whoever reaches one can write
+  // anywhere in this process: its TCP puts carry an address and no right. Where only this host is
+  // to reach us, no other device gets one.
+  if (listen.IsLoopback() && getenv("UCX_NET_DEVICES") == nullptr) {
+    (void)ucp_config_modify(config, "NET_DEVICES", "lo");
+  }
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -324,7 +330,7 @@ Result<void> UcxLink::Open(const TransportOptions& options) {
                         "the address that they reach, or also the host to advertise",
                         listen.Text())};
   }
-  RETURN_IF_ERROR(OpenWorker());
+  RETURN_IF_ERROR(OpenWorker(listen));
   ASSIGN_OR_RETURN(const int port, Listen(listen));
   const std::string text = listen.Text();
   address_ = options.advertise.empty() ? Format("{}:{}", text.substr(0, text.rfind(':')), port)

@@ -1,5 +1,6 @@
 #include "divisi/net/ucx_transport.h"
 
+#include "divisi/core/random.h"
 #include "divisi/net/link_transport.h"
 #include "divisi/net/peer_memory.h"
 #include "divisi/net/ucx_link.h"
@@ -14,8 +15,7 @@ Result<std::unique_ptr<Transport>> OpenUcxTransport(const TransportOptions& opti
                                                         std::byte* to, size_t bytes) {
     return reader->Read(peer, address, to, bytes);
   };
-  const auto seed = static_cast<uint64_t>(UnixSeconds() * 1e9);
-  return MakeLinkTransport(options, clock, {std::move(link), seed, std::move(read)});
+  return MakeLinkTransport(options, clock, {std::move(link), SystemRandom(), std::move(read)});
 }
 
 }  // namespace divisi

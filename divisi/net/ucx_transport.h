@@ -6,10 +6,12 @@
 // the bytes placed, and answers. So its program must poll, a mistaken writer can't reach other
 // memory, and closing a connection at the owner is a certain fence.
 //
-// Who may connect: whoever reaches the port. UCX neither encrypts nor authenticates, and its own
-// parsing of what arrives is not hardened: keep the data network apart from clients.
-// A peer's death is seen when its sockets close (a killed process) or after `silence` (a lost
-// host).
+// Who may write: who names this life of the process and the key of a region, which the control
+// connection alone tells (region.h). That keeps mistakes and the curious out, not an attacker: UCX
+// neither encrypts nor authenticates, its TCP puts write to whatever address they name, and it
+// opens ports of its own on every device that UCX_NET_DEVICES allows (where we listen on loopback,
+// on loopback alone). So keep the data network apart from clients. A peer's death is seen when its
+// sockets close (a killed process) or after `silence` (a lost host).
 //
 // Source: UCX 1.13, docs "Client-server" and "Error handling mode peer".
 #pragma once
