@@ -162,8 +162,9 @@ struct FrameLoop::State {
   std::vector<std::unique_ptr<asio::steady_timer>> timers;
   std::mutex mutex;
   std::set<std::weak_ptr<TcpConnection>, std::owner_less<std::weak_ptr<TcpConnection>>>
-      connections;     // Guarded by mutex
-  std::thread thread;  // Sockets block nobody else
+      connections;      // Guarded by mutex
+  bool ending = false;  // The loop thread's own
+  std::thread thread;   // Sockets block nobody else
 
   std::shared_ptr<TcpConnection> Hold(tcp::socket socket) {
     auto connection = std::make_shared<TcpConnection>(std::move(socket));
@@ -173,9 +174,18 @@ struct FrameLoop::State {
     return connection;
   }
 
+  std::vector<std::shared_ptr<TcpConnection>> Open() {
+    const std::lock_guard lock(mutex);
+    std::vector<std::shared_ptr<TcpConnection>> open;
+    for (const auto& held : connections) {
+      if (auto connection = held.lock()) open.push_back(std::move(connection));
+    }
+    return open;
+  }
+
   void Accept(tcp::acceptor& acceptor, const OnAccept& accept) {
     acceptor.async_accept([this, &acceptor, accept](error_code error, tcp::socket socket) {
-      if (error == asio::error::operation_aborted) return;
+      if (ending || error == asio::error::operation_aborted) return;
       if (!error) accept(Hold(std::move(socket)));
       Accept(acceptor, accept);
     });
@@ -184,7 +194,7 @@ struct FrameLoop::State {
   void Repeat(asio::steady_timer& timer, Seconds every, const std::function<void()>& fn) {
     timer.expires_after(Duration(every));
     timer.async_wait([this, &timer, every, fn](error_code error) {
-      if (error) return;
+      if (error || ending) return;
       fn();
       Repeat(timer, every, fn);
     });
@@ -195,16 +205,12 @@ FrameLoop::FrameLoop() : state_(std::make_unique<State>()) {
   state_->thread = std::thread([io = &state_->io] { io->run(); });
 }
 
+// What has come due already is called without an error although it is cancelled here: `ending`
+// keeps it from beginning anew.
 FrameLoop::~FrameLoop() {
-  std::vector<std::shared_ptr<TcpConnection>> open;
-  {
-    const std::lock_guard lock(state_->mutex);
-    for (const auto& held : state_->connections) {
-      if (auto connection = held.lock()) open.push_back(std::move(connection));
-    }
-  }
-  asio::post(state_->io, [this, open] {
-    for (const auto& connection : open) connection->End("this process ends");
+  asio::post(state_->io, [this] {
+    state_->ending = true;
+    for (const auto& connection : state_->Open()) connection->End("this process ends");
     for (const auto& acceptor : state_->acceptors) acceptor->close();
     for (const auto& timer : state_->timers) timer->cancel();
     state_->work.reset();
