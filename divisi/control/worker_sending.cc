@@ -12,8 +12,8 @@ void Worker::State::On(NodeId, PrefillMessage m, Seconds now) {
   m.request.hold_after_prompt = true;
   if (const auto added = scheduler_.Add(std::move(m.request)); !added) {
     Bury(m.id, now);
-    Send(m.decode, StoppedMessage{m.id});
-    return Refuse(m.id, added.error());
+    Refuse(m.id, added.error());  // First: D, once told, says less than this.
+    return Send(m.decode, StoppedMessage{m.id});
   }
   Sending& sending = sending_[m.id];
   sending.local = last_local_;
@@ -125,9 +125,10 @@ void Worker::State::FinishAtPrefill(const TransferId& id, Sending& sending, Sche
   incoming.prompt_scores = std::move(sending.prompt_scores);
   incoming.finish = event.reason;
   incoming.error = std::move(event.error);
+  // Before D is told: it says that P gave up, and the gateway would try again.
+  SendTokens(id, incoming, 0, now);
   EndSending(id, true, now);
   incoming_[id] = std::move(incoming);
-  SendTokens(id, incoming_[id], 0, now);
 }
 
 void Worker::State::TickSending(Seconds now) {

@@ -49,5 +49,39 @@ TEST(WorkerTest, AnAbortEndsAnAnswerWhosePagesAreStillBeingWritten) {
   worker.Verify();
 }
 
+// What the gateway hears comes before what makes D speak to the gateway: D says that its writer
+// gave the request up, which would have it tried again.
+void ExpectGatewayFirst(const std::vector<Outgoing>& messages) {
+  ASSERT_EQ(messages.size(), 2);
+  EXPECT_EQ(messages[0].to, kGateway);
+  EXPECT_EQ(messages[1].to, kDecode);
+  EXPECT_TRUE(std::holds_alternative<StoppedMessage>(messages[1].message));
+}
+
+TEST(WorkerTest, AnAnswerOfOneTokenIsSentBeforeItsDecodeWorkerIsTold) {
+  Worker worker(kPrefill, {.blocks = 8}, {});
+  SimExecutor executor({.blocks = 8});
+  worker.Receive(
+      kGateway,
+      PrefillMessage{.id = kTransfer, .request = Prompt(10, 1), .decode = kDecode, .pages = {0}},
+      Seconds(0));
+  Compute(worker, executor);
+  const auto messages = worker.TakeMessages();
+  ExpectGatewayFirst(messages);
+  EXPECT_TRUE(std::holds_alternative<TokensMessage>(messages[0].message));
+}
+
+TEST(WorkerTest, WhatAPrefillWorkerCanNotRunIsRefusedBeforeItsDecodeWorkerIsTold) {
+  Worker worker(kPrefill, {.blocks = 2}, {});
+  worker.Receive(
+      kGateway,
+      PrefillMessage{
+          .id = kTransfer, .request = Prompt(100, 5), .decode = kDecode, .pages = {0, 1, 2, 3}},
+      Seconds(0));
+  const auto messages = worker.TakeMessages();
+  ExpectGatewayFirst(messages);
+  EXPECT_TRUE(std::holds_alternative<RefusedMessage>(messages[0].message));
+}
+
 }  // namespace
 }  // namespace divisi
