@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "divisi/cli/commands.h"
+#include "divisi/cli/control_options.h"
 #include "divisi/cli/host_port.h"
 #include "divisi/control/cluster_message.h"
 #include "divisi/control/frame_connection.h"
@@ -21,40 +23,54 @@ struct Options {
   std::string format = "text";
   std::string worker;
   std::string role;
+  ControlTlsOptions tls;
 };
 
 constexpr Seconds kPatience{5};
 
-Result<AnswerMessage> Ask(const std::string& gateway, std::vector<std::string> words) {
-  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--gateway", gateway));
+// One question over one connection. What the loop's thread leaves, under the lock.
+struct Asking {
   std::mutex mutex;
   std::condition_variable told;
-  std::optional<AnswerMessage> answer;
-  std::optional<std::string> ended;
+  std::optional<Result<AnswerMessage>> answer;
+
+  void Tell(Result<AnswerMessage> given) {
+    const std::lock_guard lock(mutex);
+    if (!answer) answer = std::move(given);
+    told.notify_one();
+  }
+
+  void Hear(std::span<const std::byte> frame) {
+    const auto message = DecodeClusterMessage(frame);
+    if (!message) return Tell(message.error());
+    if (const auto* text = std::get_if<AnswerMessage>(&*message)) return Tell(*text);
+    if (const auto* refused = std::get_if<RejectMessage>(&*message)) {
+      Tell(Error{Code::kUnauthenticated, refused->reason});
+    }
+  }
+};
+
+Result<AnswerMessage> Ask(const Options& options, std::vector<std::string> words) {
+  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--gateway", options.gateway));
+  ASSIGN_OR_RETURN(const auto tls, options.tls.Files());
+  Asking asking;
   FrameLoop loop;
-  ASSIGN_OR_RETURN(const auto connection, loop.Connect(address.first, address.second, kPatience));
-  FrameLoop::Start(
-      connection,
-      [&](std::vector<std::byte> frame) {
-        auto message = DecodeClusterMessage(frame);
-        const std::lock_guard lock(mutex);
-        if (message && std::holds_alternative<AnswerMessage>(*message)) {
-          answer = std::get<AnswerMessage>(*message);
-        }
-        told.notify_one();
-      },
-      [&](const std::string& why) {
-        const std::lock_guard lock(mutex);
-        ended = why;
-        told.notify_one();
-      });
-  connection->Send(EncodeClusterMessage(QueryMessage{std::move(words)}));
-  std::unique_lock lock(mutex);
-  told.wait_for(lock, std::chrono::duration<double>(kPatience.value),
-                [&] { return answer || ended; });
-  if (answer) return *answer;
-  return Error{Code::kUnavailable,
-               Format("{} gave no answer{}", gateway, ended ? ": " + *ended : std::string())};
+  if (tls) RETURN_IF_ERROR(loop.UseTls(*tls));
+  loop.Connect(address.first, address.second, kPatience, [&](auto connection) {
+    if (!connection) return asking.Tell(connection.error());
+    (*connection)
+        ->Start([&](std::vector<std::byte> frame) { asking.Hear(frame); },
+                [&](const std::string& why) {
+                  asking.Tell(Error{Code::kUnavailable,
+                                    Format("{} gave no answer: {}", options.gateway, why)});
+                });
+    (*connection)->Send(EncodeClusterMessage(QueryMessage{std::move(words)}));
+  });
+  std::unique_lock lock(asking.mutex);
+  asking.told.wait_for(lock, std::chrono::duration<double>(kPatience.value * 2),
+                       [&] { return asking.answer.has_value(); });
+  if (asking.answer) return *asking.answer;
+  return Error{Code::kUnavailable, Format("{} gave no answer", options.gateway)};
 }
 
 std::string Table(const Json& status) {
@@ -77,7 +93,7 @@ std::string Table(const Json& status) {
 }
 
 void Run(const Options& options, std::vector<std::string> words) {
-  const auto answer = Ask(options.gateway, std::move(words));
+  const auto answer = Ask(options, std::move(words));
   if (!answer) FailCommand(answer.error());
   if (!answer->ok) FailCommand({Code::kInvalidArgument, answer->text});
   const auto status = Json::Parse(answer->text);
@@ -92,6 +108,7 @@ void AddCommon(CLI::App& command, Options& options) {
   command.add_option("--format", options.format, "text or json")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
+  AddControlTlsOptions(command, options.tls);
 }
 
 }  // namespace

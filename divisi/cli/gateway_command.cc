@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "divisi/cli/commands.h"
+#include "divisi/cli/control_options.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
@@ -22,6 +23,7 @@ struct GatewayCommandOptions {
   std::string control_host = "127.0.0.1";
   int control_port = 8001;
   int64_t disaggregate_from = 0;
+  ControlTlsOptions tls;
 };
 
 // The parts of a gateway, torn down in the reverse order.
@@ -40,12 +42,15 @@ class GatewayProcess {
                  clock_, logger) {}
 
   Result<void> Start() {
-    ASSIGN_OR_RETURN(const int control,
-                     backend_.Listen(options_.control_host, options_.control_port));
-    ASSIGN_OR_RETURN(
-        HttpServer http,
-        HttpServer::Start({.host = options_.serve.host, .port = options_.serve.port}, gateway_));
-    http_.emplace(std::move(http));
+    ASSIGN_OR_RETURN(const auto tls, options_.tls.Files());
+    if (tls) RETURN_IF_ERROR(backend_.UseTls(*tls));
+    const auto listening = backend_.Listen(options_.control_host, options_.control_port);
+    if (!listening) return WithContext(listening.error(), "--control-host, --control-port");
+    const int control = *listening;
+    auto http =
+        HttpServer::Start({.host = options_.serve.host, .port = options_.serve.port}, gateway_);
+    if (!http) return WithContext(http.error(), "--host, --port");
+    http_.emplace(*std::move(http));
     ASSIGN_OR_RETURN(const ModelSpec spec, LoadModelSpec(options_.serve.model));
     ASSIGN_OR_RETURN(text_, LoadServedText(options_.serve, spec, logger_));
     GatewayModel model = ServedGatewayModel(*text_, spec);
@@ -119,6 +124,7 @@ void AddGatewayCommand(CLI::App& app) {
                   "there are replicas too; 0 is all")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  AddControlTlsOptions(command, options->tls);
   AddProcessOptions(command, serve);
   command.callback([options] { Run(*options); });
 }

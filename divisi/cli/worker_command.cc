@@ -7,8 +7,10 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "divisi/cli/commands.h"
+#include "divisi/cli/control_options.h"
 #include "divisi/cli/host_port.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
@@ -27,11 +29,12 @@ namespace {
 struct WorkerCommandOptions {
   ServeOptions serve;
   std::string role = "replica";
-  std::string gateway = "127.0.0.1:8001";
+  std::vector<std::string> gateways;
   std::string name;
   double patience_seconds = 30;
   std::string data_listen = "127.0.0.1:0";
   std::string data_advertise;
+  ControlTlsOptions tls;
 };
 
 WorkerRole RoleOf(const std::string& name) {
@@ -63,28 +66,39 @@ Compatibility CompatibilityOf(const ServeOptions& options, ServedModel& model) {
   return compatibility;
 }
 
+Result<std::vector<GatewayAddress>> GatewaysOf(const WorkerCommandOptions& options) {
+  if (options.gateways.empty()) return std::vector{GatewayAddress{"127.0.0.1", 8001}};
+  std::vector<GatewayAddress> gateways;
+  for (const std::string& text : options.gateways) {
+    ASSIGN_OR_RETURN(const auto parsed, ParseHostPort("--gateway", text));
+    gateways.push_back({parsed.first, parsed.second});
+  }
+  return gateways;
+}
+
 void Run(const WorkerCommandOptions& options) {
   auto* signal = new StopSignal;  // For the process's life, as its header asks.
   Logger logger({.json = options.serve.log_json});
   const SteadyClock clock;
-  const auto gateway = ParseHostPort("--gateway", options.gateway);
-  if (!gateway) FailCommand(gateway.error());
+  const auto gateways = GatewaysOf(options);
+  if (!gateways) FailCommand(gateways.error());
+  const auto tls = options.tls.Files();
+  if (!tls) FailCommand(tls.error());
   auto model = LoadServedModel(options.serve, clock, logger);
   if (!model) FailCommand(model.error());
   KvPages& pages = model->executor->pages();
   const auto make_carrier =
       [&](NodeId self, std::function<void()> wake) -> Result<std::unique_ptr<PageCarrier>> {
-    ASSIGN_OR_RETURN(auto transport, OpenUcxTransport({.self = self,
-                                                       .listen = options.data_listen,
-                                                       .advertise = options.data_advertise},
-                                                      clock));
-    return MakePageCarrier(std::move(transport), pages.memory(), Bytes(pages.layout().PageBytes()),
+    auto transport = OpenUcxTransport(
+        {.self = self, .listen = options.data_listen, .advertise = options.data_advertise}, clock);
+    if (!transport) return WithContext(transport.error(), "--data-listen, --data-advertise");
+    return MakePageCarrier(std::move(*transport), pages.memory(), Bytes(pages.layout().PageBytes()),
                            std::move(wake));
   };
   WorkerHost host({.role = RoleOf(options.role),
                    .name = options.name.empty() ? DefaultName() : options.name,
-                   .gateway_host = gateway->first,
-                   .gateway_port = gateway->second,
+                   .gateways = *gateways,
+                   .tls = *tls,
                    .compatibility = CompatibilityOf(options.serve, *model),
                    .scheduler = model->Scheduling(options.serve)},
                   *model->executor, make_carrier, clock, logger);
@@ -93,8 +107,9 @@ void Run(const WorkerCommandOptions& options) {
     signal->ServeUntilAsked();
     stop = true;
   }).detach();
-  const auto ended =
-      host.Run(stop, Seconds(options.serve.drain_seconds), Seconds(options.patience_seconds));
+  const auto ended = host.Run({.stop = stop,
+                               .drain = Seconds(options.serve.drain_seconds),
+                               .patience = Seconds(options.patience_seconds)});
   if (!ended) FailCommand(ended.error());
 }
 
@@ -110,8 +125,10 @@ void AddWorkerCommand(CLI::App& app) {
   command.add_option("--role", options->role, "What it does")
       ->capture_default_str()
       ->check(CLI::IsMember({"replica", "prefill", "decode"}));
-  command.add_option("--gateway", options->gateway, "HOST:PORT of the gateway's control port")
-      ->capture_default_str();
+  command
+      .add_option("--gateway", options->gateways,
+                  "HOST:PORT of the control port of each gateway, with commas [127.0.0.1:8001]")
+      ->delimiter(',');
   command.add_option("--name", options->name, "How status and logs call it [host-pid]");
   command
       .add_option("--data-listen", options->data_listen,
@@ -124,6 +141,7 @@ void AddWorkerCommand(CLI::App& app) {
                   "How long it looks for its gateway before it gives up")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
+  AddControlTlsOptions(command, options->tls);
   AddComputeOptions(command, serve);
   AddLimitOptions(command, serve);
   AddProcessOptions(command, serve);

@@ -241,6 +241,7 @@ void Put(WireWriter& out, const HelloMessage& m) {
   out.Put(m.max_sequences);
   out.Put(m.data_address);
   PutBytes(out, m.data_descriptor);
+  out.Put(m.gateways);
 }
 void Get(WireReader& in, HelloMessage& m) {
   m.node = GetNode(in);
@@ -256,11 +257,18 @@ void Get(WireReader& in, HelloMessage& m) {
   m.max_sequences = in.Get<int64_t>();
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
+  m.gateways = in.Get<uint32_t>();
 }
 void Put(WireWriter& out, const WelcomeMessage& m) { Put(out, m.gateway); }
 void Get(WireReader& in, WelcomeMessage& m) { m.gateway = GetNode(in); }
-void Put(WireWriter& out, const RejectMessage& m) { out.Put(m.reason); }
-void Get(WireReader& in, RejectMessage& m) { m.reason = in.GetText(); }
+void Put(WireWriter& out, const RejectMessage& m) {
+  out.Put(m.reason);
+  out.Put(static_cast<uint8_t>(m.dead));
+}
+void Get(WireReader& in, RejectMessage& m) {
+  m.reason = in.GetText();
+  m.dead = in.GetBool();
+}
 void Put(WireWriter&, const PingMessage&) {}
 void Get(WireReader&, PingMessage&) {}
 void Put(WireWriter& out, const PeerUpMessage& m) {
@@ -273,8 +281,23 @@ void Get(WireReader& in, PeerUpMessage& m) {
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
 }
-void Put(WireWriter& out, const PeerGoneMessage& m) { Put(out, m.node); }
-void Get(WireReader& in, PeerGoneMessage& m) { m.node = GetNode(in); }
+constexpr int kPeerLosses = static_cast<int>(PeerLoss::kConfirmed) + 1;
+void Put(WireWriter& out, const PeerGoneMessage& m) {
+  Put(out, m.node);
+  out.Put(static_cast<uint8_t>(m.loss));
+}
+void Get(WireReader& in, PeerGoneMessage& m) {
+  m.node = GetNode(in);
+  m.loss = in.Get<PeerLoss>(kPeerLosses);
+}
+void Put(WireWriter& out, const LeaveMessage& m) {
+  out.Put(m.drain.value);
+  out.Put(static_cast<uint8_t>(m.now));
+}
+void Get(WireReader& in, LeaveMessage& m) {
+  m.drain = Seconds(in.GetDouble());
+  m.now = in.GetBool();
+}
 
 void Put(WireWriter& out, const QueryMessage& m) {
   out.PutList(m.words, [](WireWriter& w, const std::string& word) { w.Put(word); });

@@ -17,7 +17,7 @@
 namespace divisi {
 
 // Raised with any change of a message.
-inline constexpr uint32_t kClusterProtocol = 1;
+inline constexpr uint32_t kClusterProtocol = 2;
 // A prompt of a million tokens is 4 MB; the bound keeps a stranger from asking for memory.
 inline constexpr uint32_t kMostFrameBytes = uint32_t{64} << 20;
 
@@ -44,6 +44,7 @@ struct HelloMessage {
   int64_t max_sequences = 0;
   std::string data_address;  // Of its page memory; empty: it takes part in no transfer
   std::vector<std::byte> data_descriptor;
+  uint32_t gateways = 1;  // That it is to be connected to, this one included
 };
 // The gateway to a worker: it is in, as this gateway's.
 struct WelcomeMessage {
@@ -52,16 +53,29 @@ struct WelcomeMessage {
 // The gateway to a worker: it is not, and why. The connection ends.
 struct RejectMessage {
   std::string reason;
+  bool dead = false;  // It was declared dead: it may come back as a new life.
 };
 struct PingMessage {};
-// The gateway to every worker: another one is there, or is gone for good.
+// The gateway to every worker: another one is there, or is lost.
 struct PeerUpMessage {
   NodeId node;
   std::string data_address;
   std::vector<std::byte> data_descriptor;
 };
+enum class PeerLoss {
+  kUnreached,  // This gateway does not reach it now: another one may.
+  kDoubted,    // It is to be taken for gone, unless another gateway reaches it.
+  kConfirmed,  // It is gone.
+};
+// A worker sends it to a gateway that presents a peer whose writes it has barred for good.
 struct PeerGoneMessage {
   NodeId node;
+  PeerLoss loss = PeerLoss::kConfirmed;
+};
+// A worker to its gateways: it leaves. It wants no new requests; with `now`, its process ends.
+struct LeaveMessage {
+  Seconds drain;  // What it has ends within this
+  bool now = false;
 };
 // A hand-off message on its way; workers send those for each other through the gateway.
 struct RelayMessage {
@@ -87,9 +101,9 @@ struct AnswerMessage {
   std::string text;
 };
 
-using ClusterMessage =
-    std::variant<HelloMessage, WelcomeMessage, RejectMessage, PingMessage, PeerUpMessage,
-                 PeerGoneMessage, RelayMessage, ReportMessage, QueryMessage, AnswerMessage>;
+using ClusterMessage = std::variant<HelloMessage, WelcomeMessage, RejectMessage, PingMessage,
+                                    PeerUpMessage, PeerGoneMessage, RelayMessage, ReportMessage,
+                                    QueryMessage, AnswerMessage, LeaveMessage>;
 
 // Without the length. Requires: less than kMostFrameBytes.
 std::vector<std::byte> EncodeClusterMessage(const ClusterMessage& message);

@@ -26,15 +26,17 @@ std::vector<ClusterMessage> Samples() {
                    .compatibility = {.model = "abc", .tokenizer = "def"},
                    .pages = 5,
                    .data_address = "tcp",
-                   .data_descriptor = {std::byte{1}, std::byte{2}}},
+                   .data_descriptor = {std::byte{1}, std::byte{2}},
+                   .gateways = 2},
       WelcomeMessage{{3}},
-      RejectMessage{"no"},
+      RejectMessage{"no", true},
       PingMessage{},
       PeerUpMessage{.node = {4}, .data_address = "x"},
-      PeerGoneMessage{{4}},
+      PeerGoneMessage{{4}, PeerLoss::kDoubted},
       ReportMessage{.running = 1, .expired_leases = 12},
       QueryMessage{{"drain", "w1"}},
-      AnswerMessage{true, "{}"}};
+      AnswerMessage{true, "{}"},
+      LeaveMessage{Seconds(30), true}};
   const std::vector<HandoffMessage> handoff = {
       ReserveMessage{id, Sample(), {2}},
       ReservedMessage{id, {4, 5}, 1},

@@ -1,192 +1,124 @@
 #include "divisi/control/frame_connection.h"
 
-#include <array>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/write.hpp>
-#include <condition_variable>
-#include <deque>
+#include <boost/asio/ssl.hpp>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
-#include <utility>
 
-#include "divisi/control/cluster_message.h"
-#include "divisi/core/format.h"
+#include "divisi/control/frame_connection_stream.h"
 
 namespace divisi {
 namespace {
 
-namespace asio = boost::asio;
-using asio::ip::tcp;
-using boost::system::error_code;
+using namespace frame;  // NOLINT: its other half
+using TlsStream = asio::ssl::stream<tcp::socket>;
 
-std::chrono::nanoseconds Duration(Seconds time) {
-  return std::chrono::nanoseconds(static_cast<int64_t>(time.value * 1e9));
+constexpr const char* kWantsTls =
+    "this control port wants TLS; give --control-cert, --control-key and --control-ca";
+constexpr const char* kIsPlain =
+    "it speaks TLS, and this process was given no --control-cert, --control-key and --control-ca";
+
+// A TLS record of a handshake begins with 22, 3, and a minor version. As the length of a frame that
+// would be 66 kB or more, which no first frame is: hello and query are some hundred bytes.
+bool LooksLikeTls(const FirstBytes& bytes) {
+  return bytes[0] == std::byte{0x16} && bytes[1] == std::byte{0x03} && bytes[2] <= std::byte{0x04};
 }
 
-std::string AddressOf(const tcp::socket& socket) {
-  error_code error;
-  const tcp::endpoint end = socket.remote_endpoint(error);
-  return error ? std::string("?") : Format("{}:{}", end.address().to_string(), end.port());
+Error Refusal(const PeerAddress& peer, const std::string& why) {
+  return {Code::kUnavailable, Format("{}: {}", peer.text, why)};
 }
-
-// All members are the loop thread's own, but for queued_bytes_ and what Send and Close post.
-class TcpConnection final : public FrameConnection,
-                            public std::enable_shared_from_this<TcpConnection> {
- public:
-  explicit TcpConnection(tcp::socket socket)
-      : socket_(std::move(socket)), silence_(socket_.get_executor()), peer_(AddressOf(socket_)) {
-    error_code ignored;
-    socket_.set_option(tcp::no_delay(true), ignored);
-  }
-
-  void Start(OnFrame frame, OnEnd end) {
-    asio::post(socket_.get_executor(), [self = shared_from_this(), frame = std::move(frame),
-                                        end = std::move(end)]() mutable {
-      self->on_frame_ = std::move(frame);
-      self->on_end_ = std::move(end);
-      if (self->ended_) return self->TellEnd();
-      self->WatchSilence();
-      self->ReadLength();
-    });
-  }
-
-  void Send(std::vector<std::byte> frame) override {
-    asio::post(socket_.get_executor(),
-               [self = shared_from_this(), frame = std::move(frame)]() mutable {
-                 self->Queue(std::move(frame));
-               });
-  }
-  void Close(const std::string& why) override {
-    asio::post(socket_.get_executor(), [self = shared_from_this(), why] { self->End(why); });
-  }
-  const std::string& peer() const override { return peer_; }
-
-  void End(const std::string& why) {
-    if (ended_) return;
-    ended_ = true;
-    why_ = why;
-    error_code ignored;
-    socket_.close(ignored);
-    silence_.cancel();
-    TellEnd();
-  }
-
- private:
-  void TellEnd() {
-    if (!on_end_) return;
-    on_frame_ = nullptr;
-    std::exchange(on_end_, nullptr)(why_);
-  }
-
-  void WatchSilence() {
-    silence_.expires_after(Duration(kSilence));
-    silence_.async_wait([self = shared_from_this()](error_code error) {
-      if (!error) self->End("nothing was heard for " + HumanSeconds(kSilence));
-    });
-  }
-
-  void ReadLength() {
-    asio::async_read(socket_, asio::buffer(length_),
-                     [self = shared_from_this()](error_code error, size_t) {
-                       if (error) return self->End(error.message());
-                       uint32_t length = 0;
-                       for (size_t i = 0; i < 4; ++i) {
-                         length |= std::to_integer<uint32_t>(self->length_[i]) << (8 * i);
-                       }
-                       if (length > kMostFrameBytes) return self->End("a frame beyond the bound");
-                       self->ReadBody(length);
-                     });
-  }
-
-  void ReadBody(uint32_t length) {
-    body_.resize(length);
-    asio::async_read(socket_, asio::buffer(body_),
-                     [self = shared_from_this()](error_code error, size_t) {
-                       if (error) return self->End(error.message());
-                       self->WatchSilence();
-                       if (self->on_frame_) self->on_frame_(std::move(self->body_));
-                       self->body_ = {};
-                       if (!self->ended_) self->ReadLength();
-                     });
-  }
-
-  void Queue(std::vector<std::byte> frame) {
-    if (ended_) return;
-    queued_bytes_ += frame.size();
-    if (queued_bytes_ > kMostQueuedBytes) return End("the other side does not read");
-    std::vector<std::byte> bytes(4);
-    for (size_t i = 0; i < 4; ++i) {
-      bytes[i] = static_cast<std::byte>((frame.size() >> (8 * i)) & 0xff);
-    }
-    bytes.insert(bytes.end(), frame.begin(), frame.end());
-    queue_.push_back(std::move(bytes));
-    if (queue_.size() == 1) Write();
-  }
-
-  void Write() {
-    asio::async_write(socket_, asio::buffer(queue_.front()),
-                      [self = shared_from_this()](error_code error, size_t) {
-                        if (error) return self->End(error.message());
-                        self->queued_bytes_ -= self->queue_.front().size() - 4;
-                        self->queue_.pop_front();
-                        if (!self->queue_.empty()) self->Write();
-                      });
-  }
-
-  tcp::socket socket_;
-  asio::steady_timer silence_;
-  const std::string peer_;
-  OnFrame on_frame_;
-  OnEnd on_end_;
-  bool ended_ = false;
-  std::string why_;
-  std::array<std::byte, 4> length_{};
-  std::vector<std::byte> body_;
-  std::deque<std::vector<std::byte>> queue_;
-  size_t queued_bytes_ = 0;
-};
 
 }  // namespace
 
 struct FrameLoop::State {
+  // A connection before it is one: the first bytes are awaited, or the handshake's end.
+  struct Arrival : Ending, std::enable_shared_from_this<Arrival> {
+    Arrival(State& s, tcp::socket given, OnAccept a)
+        : state(s),
+          socket(std::move(given)),
+          timer(socket.get_executor()),
+          peer(PeerOf(socket)),
+          accept(std::move(a)) {}
+
+    void Begin();
+    void Sort();
+    void Greet();
+    void Refuse(const std::string& why);
+    void End(const std::string&) override { Forget(); }
+    void Forget();
+
+    State& state;
+    tcp::socket socket;
+    std::optional<TlsStream> tls;
+    asio::steady_timer timer;
+    const PeerAddress peer;
+    const OnAccept accept;
+    FirstBytes first{};
+    std::vector<std::byte> refusal;
+  };
+
+  // One try to connect; ends by its timer at the latest.
+  struct Attempt : Ending, std::enable_shared_from_this<Attempt> {
+    Attempt(State& s, std::string to, OnConnect d)
+        : state(s),
+          socket(s.io),
+          resolver(s.io),
+          timer(s.io),
+          target(std::move(to)),
+          done(std::move(d)) {}
+
+    void Begin(const std::string& host, int port, Seconds timeout);
+    void Greet();
+    void Succeed(std::shared_ptr<FrameConnection> connection);
+    void Fail(const std::string& what);
+    void End(const std::string& why) override { Fail(why); }
+
+    State& state;
+    tcp::socket socket;
+    std::optional<TlsStream> tls;
+    tcp::resolver resolver;
+    asio::steady_timer timer;
+    const std::string target;
+    OnConnect done;
+  };
+
   asio::io_context io{1};
   asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
+  std::optional<asio::ssl::context> tls;  // Unchanged once connections are made.
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<std::unique_ptr<asio::steady_timer>> timers;
-  std::mutex mutex;
-  std::set<std::weak_ptr<TcpConnection>, std::owner_less<std::weak_ptr<TcpConnection>>>
-      connections;      // Guarded by mutex
-  bool ending = false;  // The loop thread's own
-  std::thread thread;   // Sockets block nobody else
+  std::set<std::weak_ptr<Ending>, std::owner_less<std::weak_ptr<Ending>>> open;
+  // What had come about before everything was cancelled must not begin anew.
+  bool ending = false;
+  std::thread thread;  // Sockets block nobody else.
 
-  std::shared_ptr<TcpConnection> Hold(tcp::socket socket) {
-    auto connection = std::make_shared<TcpConnection>(std::move(socket));
-    const std::lock_guard lock(mutex);
-    std::erase_if(connections, [](const auto& held) { return held.expired(); });
-    connections.insert(connection);
-    return connection;
+  // In the loop's thread, as is all that follows.
+  template <typename T>
+  std::shared_ptr<T> Hold(std::shared_ptr<T> held) {
+    std::erase_if(open, [](const auto& one) { return one.expired(); });
+    open.insert(std::weak_ptr<Ending>(held));
+    return held;
   }
 
-  std::vector<std::shared_ptr<TcpConnection>> Open() {
-    const std::lock_guard lock(mutex);
-    std::vector<std::shared_ptr<TcpConnection>> open;
-    for (const auto& held : connections) {
-      if (auto connection = held.lock()) open.push_back(std::move(connection));
-    }
-    return open;
+  std::shared_ptr<FrameConnection> Plain(tcp::socket socket, const FirstBytes* first) {
+    const PeerAddress peer = PeerOf(socket);
+    return Hold(std::make_shared<StreamConnection<tcp::socket>>(
+        std::move(socket), peer, first != nullptr ? kLengthBytes - 1 : 0,
+        first != nullptr ? *first : FirstBytes{}));
+  }
+  std::shared_ptr<FrameConnection> Tls(TlsStream stream, const PeerAddress& peer) {
+    return Hold(std::make_shared<StreamConnection<TlsStream>>(std::move(stream), peer, size_t{0},
+                                                              FirstBytes{}));
   }
 
   void Accept(tcp::acceptor& acceptor, const OnAccept& accept) {
     acceptor.async_accept([this, &acceptor, accept](error_code error, tcp::socket socket) {
       if (ending || error == asio::error::operation_aborted) return;
-      if (!error) accept(Hold(std::move(socket)));
+      if (!error) Hold(std::make_shared<Arrival>(*this, std::move(socket), accept))->Begin();
       Accept(acceptor, accept);
     });
   }
@@ -201,26 +133,146 @@ struct FrameLoop::State {
   }
 };
 
+// ---- Being connected to
+
+// All but the last byte of the first length: enough to sort, and a whole one is left to read.
+void FrameLoop::State::Arrival::Begin() {
+  timer.expires_after(Duration(kSilence));
+  timer.async_wait([self = shared_from_this()](error_code error) {
+    if (!error) self->Forget();
+  });
+  asio::async_read(socket, asio::buffer(first.data(), kLengthBytes - 1),
+                   [self = shared_from_this()](error_code error, size_t) {
+                     if (error) return self->Forget();  // A port scan, or a probe.
+                     self->Sort();
+                   });
+}
+
+void FrameLoop::State::Arrival::Sort() {
+  const bool speaks_tls = LooksLikeTls(first);
+  if (!state.tls && !speaks_tls) {
+    timer.cancel();
+    return accept(state.Plain(std::move(socket), &first));
+  }
+  if (!state.tls) return Refuse(kIsPlain);
+  if (speaks_tls) return Greet();
+  // In its own words.
+  refusal = WithLength(EncodeClusterMessage(RejectMessage{kWantsTls}));
+  asio::async_write(socket, asio::buffer(refusal), [self = shared_from_this()](error_code, size_t) {
+    self->Refuse("it does not speak TLS");
+  });
+}
+
+void FrameLoop::State::Arrival::Greet() {
+  tls.emplace(std::move(socket), *state.tls);
+  tls->async_handshake(asio::ssl::stream_base::server, asio::buffer(first.data(), kLengthBytes - 1),
+                       [self = shared_from_this()](error_code error, size_t) {
+                         if (error)
+                           return self->Refuse("the TLS handshake failed: " + error.message());
+                         self->timer.cancel();
+                         self->accept(self->state.Tls(std::move(*self->tls), self->peer));
+                       });
+}
+
+void FrameLoop::State::Arrival::Refuse(const std::string& why) {
+  accept(Refusal(peer, why));
+  Forget();
+}
+
+void FrameLoop::State::Arrival::Forget() {
+  timer.cancel();
+  error_code ignored;
+  (tls ? tls->next_layer() : socket).close(ignored);
+}
+
+// ---- Connecting
+
+void FrameLoop::State::Attempt::Begin(const std::string& host, int port, Seconds timeout) {
+  timer.expires_after(Duration(timeout));
+  timer.async_wait([self = shared_from_this()](error_code error) {
+    if (!error) self->Fail("no answer in time");
+  });
+  resolver.async_resolve(
+      host, std::to_string(port),
+      [self = shared_from_this()](error_code error, const tcp::resolver::results_type& ends) {
+        if (error) return self->Fail(error.message());
+        if (!self->done) return;
+        asio::async_connect(self->socket, ends, [self](error_code failed, const tcp::endpoint&) {
+          if (failed) return self->Fail(failed.message());
+          self->Greet();
+        });
+      });
+}
+
+void FrameLoop::State::Attempt::Greet() {
+  if (!done) return;
+  if (!state.tls) return Succeed(state.Plain(std::move(socket), nullptr));
+  tls.emplace(std::move(socket), *state.tls);
+  tls->async_handshake(
+      asio::ssl::stream_base::client, [self = shared_from_this()](error_code error) {
+        if (error) {
+          return self->Fail(
+              Format("the TLS handshake failed: {}; do both sides have certificates "
+                     "(--control-cert) of the same authority (--control-ca)?",
+                     error.message()));
+        }
+        const PeerAddress peer = PeerOf(self->tls->next_layer());
+        self->Succeed(self->state.Tls(std::move(*self->tls), peer));
+      });
+}
+
+void FrameLoop::State::Attempt::Succeed(std::shared_ptr<FrameConnection> connection) {
+  timer.cancel();
+  if (done) std::exchange(done, nullptr)(std::move(connection));
+}
+
+void FrameLoop::State::Attempt::Fail(const std::string& what) {
+  timer.cancel();
+  resolver.cancel();
+  error_code ignored;
+  (tls ? tls->next_layer() : socket).close(ignored);
+  if (!done) return;
+  std::exchange(done,
+                nullptr)(Error{Code::kUnavailable, Format("cannot reach {}: {}", target, what)});
+}
+
+// ---- The public face
+
 FrameLoop::FrameLoop() : state_(std::make_unique<State>()) {
   state_->thread = std::thread([io = &state_->io] { io->run(); });
 }
 
-// What has come due already is called without an error although it is cancelled here: `ending`
-// keeps it from beginning anew.
 FrameLoop::~FrameLoop() {
-  asio::post(state_->io, [this] {
-    state_->ending = true;
-    for (const auto& connection : state_->Open()) connection->End("this process ends");
-    for (const auto& acceptor : state_->acceptors) acceptor->close();
-    for (const auto& timer : state_->timers) timer->cancel();
-    state_->work.reset();
+  asio::post(state_->io, [state = state_.get()] {
+    state->ending = true;
+    for (const auto& held : std::exchange(state->open, {})) {
+      if (const auto one = held.lock()) one->End("this process ends");
+    }
+    for (const auto& acceptor : state->acceptors) acceptor->close();
+    for (const auto& timer : state->timers) timer->cancel();
+    state->work.reset();
   });
   state_->thread.join();
 }
 
-void FrameLoop::Start(const std::shared_ptr<FrameConnection>& connection,
-                      FrameConnection::OnFrame frame, FrameConnection::OnEnd end) {
-  std::static_pointer_cast<TcpConnection>(connection)->Start(std::move(frame), std::move(end));
+Result<void> FrameLoop::UseTls(const TlsFiles& files) {
+  using asio::ssl::context;
+  context& tls = state_->tls.emplace(context::tls);
+  error_code error;
+  const auto failed = [&](const std::string& file) {
+    return Error{Code::kInvalidArgument, Format("{}: {}", file, error.message())};
+  };
+  if (tls.use_certificate_chain_file(files.certificate, error)) return failed(files.certificate);
+  if (tls.use_private_key_file(files.key, context::pem, error)) return failed(files.key);
+  if (tls.load_verify_file(files.authority, error)) return failed(files.authority);
+  tls.set_options(context::default_workarounds | context::no_sslv2 | context::no_sslv3 |
+                      context::no_tlsv1 | context::no_tlsv1_1,
+                  error);
+  if (!error) {
+    tls.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert, error);
+  }
+  if (error) return Error{Code::kInternal, "TLS: " + error.message()};
+  return {};
 }
 
 Result<int> FrameLoop::Listen(const std::string& host, int port, OnAccept accept) {
@@ -247,45 +299,19 @@ Result<int> FrameLoop::Listen(const std::string& host, int port, OnAccept accept
   return bound;
 }
 
-Result<std::shared_ptr<FrameConnection>> FrameLoop::Connect(const std::string& host, int port,
-                                                            Seconds timeout) {
-  tcp::resolver resolver(state_->io);
-  error_code error;
-  const auto ends = resolver.resolve(host, std::to_string(port), error);
-  if (error) return Error{Code::kUnavailable, Format("{}: {}", host, error.message())};
-  struct Attempt {
-    explicit Attempt(asio::io_context& io) : socket(io) {}
-    tcp::socket socket;
-    std::mutex mutex;
-    std::condition_variable done;
-    std::optional<error_code> result;
-  };
-  const auto attempt = std::make_shared<Attempt>(state_->io);
-  asio::async_connect(attempt->socket, ends, [attempt](error_code result, const tcp::endpoint&) {
-    const std::lock_guard lock(attempt->mutex);
-    attempt->result = result;
-    attempt->done.notify_one();
+void FrameLoop::Connect(const std::string& host, int port, Seconds timeout, OnConnect done) {
+  asio::post(state_->io, [state = state_.get(), host, port, timeout, done = std::move(done)] {
+    if (state->ending) return done(Error{Code::kCancelled, "this process ends"});
+    const std::string target = Format("{}:{}", host, port);
+    state->Hold(std::make_shared<State::Attempt>(*state, target, done))->Begin(host, port, timeout);
   });
-  std::unique_lock lock(attempt->mutex);
-  if (!attempt->done.wait_for(lock, Duration(timeout),
-                              [&] { return attempt->result.has_value(); })) {
-    asio::post(state_->io, [attempt] {
-      error_code ignored;
-      attempt->socket.close(ignored);
-    });
-    return Error{Code::kUnavailable, Format("{}:{} does not answer", host, port)};
-  }
-  if (*attempt->result) {
-    return Error{Code::kUnavailable,
-                 Format("cannot reach {}:{}: {}", host, port, attempt->result->message())};
-  }
-  return std::shared_ptr<FrameConnection>(state_->Hold(std::move(attempt->socket)));
 }
 
 void FrameLoop::Post(std::function<void()> fn) { asio::post(state_->io, std::move(fn)); }
 
 void FrameLoop::Every(Seconds every, std::function<void()> fn) {
   asio::post(state_->io, [this, every, fn = std::move(fn)] {
+    if (state_->ending) return;
     state_->timers.push_back(std::make_unique<asio::steady_timer>(state_->io));
     state_->Repeat(*state_->timers.back(), every, fn);
   });

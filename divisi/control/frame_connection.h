@@ -1,4 +1,5 @@
-// A control connection: frames in both directions over TCP, each a length and that many bytes.
+// A control connection: frames in both directions over TCP, each a length and that many bytes; with
+// certificates, over TLS that verifies both sides.
 //
 // Threads: callbacks come from the thread that runs the loop; Send and Close may be called from
 // any.
@@ -22,11 +23,14 @@ class FrameConnection {
   // Once, last: why it ended.
   using OnEnd = std::function<void(const std::string& why)>;
   virtual ~FrameConnection() = default;
+  // Starts the callbacks; before it no frame is read.
+  virtual void Start(OnFrame frame, OnEnd end) = 0;
   // Queues a frame. Beyond kMostQueuedBytes the other side is taken for stuck: the connection ends.
   virtual void Send(std::vector<std::byte> frame) = 0;
   virtual void Close(const std::string& why) = 0;
-  // "192.0.2.7:41234"
+  // The other side's address, "192.0.2.7:41234", and whether it is this machine's loopback.
   virtual const std::string& peer() const = 0;
+  virtual bool peer_is_loopback() const = 0;
 };
 
 inline constexpr size_t kMostQueuedBytes = size_t{256} << 20;
@@ -35,6 +39,14 @@ inline constexpr size_t kMostQueuedBytes = size_t{256} << 20;
 inline constexpr Seconds kHeartbeat{0.5};
 inline constexpr Seconds kSilence{3};
 
+// PEM files: this process's certificate with its chain, its key, and the authority that the other
+// side's certificate must come from.
+struct TlsFiles {
+  std::string certificate;
+  std::string key;
+  std::string authority;
+};
+
 // One thread that runs connections and timers.
 class FrameLoop {
  public:
@@ -42,15 +54,22 @@ class FrameLoop {
   // Ends every connection and waits for the callbacks under way.
   ~FrameLoop();
 
-  using OnAccept = std::function<void(std::shared_ptr<FrameConnection> connection)>;
-  // Starts a connection's callbacks; before it no frame is read.
-  static void Start(const std::shared_ptr<FrameConnection>& connection,
-                    FrameConnection::OnFrame frame, FrameConnection::OnEnd end);
-  // Listens for good; returns the port. Errors: kUnavailable where the address cannot be had.
+  // From now on connections are TLS 1.2 or newer, and both sides must have certificates of the
+  // authority. Before Listen and Connect. Errors: kInvalidArgument for files that are none.
+  Result<void> UseTls(const TlsFiles& files);
+
+  // A new connection, or why one was refused, with its address.
+  using OnAccept = std::function<void(Result<std::shared_ptr<FrameConnection>> connection)>;
+  // Listens for good; returns the port. Who connects speaks first, within kSilence. Who speaks
+  // plainly to a port that wants TLS, or TLS to one that does not, is told so where it can be, and
+  // refused. Errors: kUnavailable where the address cannot be had.
   Result<int> Listen(const std::string& host, int port, OnAccept accept);
-  // Errors: kUnavailable where nobody answers within `timeout`.
-  Result<std::shared_ptr<FrameConnection>> Connect(const std::string& host, int port,
-                                                   Seconds timeout);
+
+  // Calls done once, in the loop's thread, `timeout` later at most.
+  // Errors: kUnavailable, with the address and what happened.
+  using OnConnect = std::function<void(Result<std::shared_ptr<FrameConnection>> connection)>;
+  void Connect(const std::string& host, int port, Seconds timeout, OnConnect done);
+
   // Calls fn once, soon, in the loop's thread.
   void Post(std::function<void()> fn);
   // Calls fn again and again, `every` after its last call has returned.

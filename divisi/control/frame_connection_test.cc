@@ -1,41 +1,238 @@
 #include "divisi/control/frame_connection.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <atomic>
-#include <memory>
-#include <vector>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+
+#include "divisi/control/cluster_message.h"
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
 
-// A timer that is due when the loop is told to end must not begin anew: the loop would never end.
-TEST(FrameLoopTest, EndsWhileItsTimersAreDue) {
-  for (int round = 0; round < 200; ++round) {
-    std::atomic<int> calls{0};
-    FrameLoop loop;
-    for (int timer = 0; timer < 4; ++timer) loop.Every(Seconds(0), [&] { ++calls; });
-    while (calls < 20) {
+using Connection = std::shared_ptr<FrameConnection>;
+
+// What the callbacks of one side left, for the test's thread to wait for.
+class Side {
+ public:
+  void Take(Result<Connection> given) {
+    Connection opened;
+    {
+      const std::lock_guard lock(mutex_);
+      if (given) {
+        connection_ = opened = *given;
+      } else {
+        refusal_ = given.error().message;
+      }
+      told_.notify_all();
     }
+    if (!opened) return;
+    opened->Start(
+        [this](std::vector<std::byte> frame) {
+          const std::lock_guard lock(mutex_);
+          frames_.push_back(std::move(frame));
+          told_.notify_all();
+        },
+        [this](const std::string& why) {
+          const std::lock_guard lock(mutex_);
+          end_ = why;
+          told_.notify_all();
+        });
+  }
+
+  Connection WaitForConnection() {
+    Wait([this] { return connection_ || !refusal_.empty(); });
+    return connection_;
+  }
+  std::vector<std::byte> WaitForFrame() {
+    Wait([this] { return !frames_.empty() || !end_.empty(); });
+    if (frames_.empty()) return {};
+    auto frame = std::move(frames_.front());
+    frames_.pop_front();
+    return frame;
+  }
+  // Why there is no connection, or no longer.
+  std::string WaitForEnd() {
+    Wait([this] { return !refusal_.empty() || !end_.empty(); });
+    return refusal_.empty() ? end_ : refusal_;
+  }
+
+ private:
+  template <typename Condition>
+  void Wait(Condition condition) {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(told_.wait_for(lock, std::chrono::seconds(20), condition)) << "nothing happened";
+  }
+
+  std::mutex mutex_;
+  std::condition_variable told_;
+  Connection connection_;
+  std::string refusal_, end_;
+  std::deque<std::vector<std::byte>> frames_;
+};
+
+// Two loops, one of which listens.
+struct Pair {
+  void Meet() {
+    const auto port =
+        server_loop.Listen("127.0.0.1", 0, [this](auto given) { server.Take(given); });
+    ASSERT_TRUE(port.ok());
+    client_loop.Connect("127.0.0.1", *port, Seconds(5), [this](auto given) { client.Take(given); });
+  }
+
+  Side server, client;  // Before the loops that tell them.
+  FrameLoop server_loop, client_loop;
+};
+
+// Two authorities and a certificate of each, made once with OpenSSL's command.
+const std::string& Certificates() {
+  static const std::string kFolder = [] {
+    const std::string folder = testing::TempDir() + Format("frame-certificates-{}", getpid());
+    std::filesystem::create_directories(folder);
+    for (const std::string name : {"ours", "other"}) {
+      const std::string at = folder + "/" + name;
+      const std::string command = Format(
+          "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+          "-subj /CN={1} -keyout {0}-ca.key -out {0}-ca.pem 2>/dev/null && "
+          "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={1}-member "
+          "-keyout {0}.key -out {0}.csr 2>/dev/null && "
+          "openssl x509 -req -in {0}.csr -CA {0}-ca.pem -CAkey {0}-ca.key -CAcreateserial -days 2 "
+          "-out {0}.pem 2>/dev/null",
+          at, name);
+      EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    }
+    return folder;
+  }();
+  return kFolder;
+}
+
+TlsFiles Of(const std::string& name) {
+  const std::string at = Certificates() + "/" + name;
+  return {at + ".pem", at + ".key", at + "-ca.pem"};
+}
+
+std::vector<std::byte> Frame(size_t size) { return std::vector<std::byte>(size, std::byte{42}); }
+
+void ExpectFramesBothWays(Pair& pair) {
+  const Connection client = pair.client.WaitForConnection();
+  ASSERT_TRUE(client);
+  client->Send(Frame(7));  // Who connects speaks first.
+  const Connection server = pair.server.WaitForConnection();
+  ASSERT_TRUE(server);
+  EXPECT_EQ(pair.server.WaitForFrame().size(), 7u);
+  EXPECT_TRUE(server->peer_is_loopback());
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{100'000}, size_t{5'000'000}}) {
+    client->Send(Frame(size));
+    server->Send(Frame(size + 1));
+    EXPECT_EQ(pair.server.WaitForFrame().size(), size);
+    EXPECT_EQ(pair.client.WaitForFrame().size(), size + 1);
+  }
+  client->Close("enough");
+  EXPECT_EQ(pair.client.WaitForEnd(), "enough");
+  EXPECT_FALSE(pair.server.WaitForEnd().empty());
+}
+
+TEST(FrameConnectionTest, CarriesFramesBothWays) {
+  Pair pair;
+  pair.Meet();
+  ExpectFramesBothWays(pair);
+}
+
+TEST(FrameConnectionTest, CarriesFramesBothWaysOverTls) {
+  Pair pair;
+  ASSERT_TRUE(pair.server_loop.UseTls(Of("ours")).ok());
+  ASSERT_TRUE(pair.client_loop.UseTls(Of("ours")).ok());
+  pair.Meet();
+  ExpectFramesBothWays(pair);
+}
+
+TEST(FrameConnectionTest, WhatWasSentBeforeACloseArrives) {
+  Pair pair;
+  pair.Meet();
+  const Connection client = pair.client.WaitForConnection();
+  client->Send(Frame(3'000'000));
+  client->Close("enough");
+  EXPECT_EQ(pair.server.WaitForFrame().size(), 3'000'000u);
+}
+
+TEST(FrameConnectionTest, BothSidesRefuseACertificateOfAnotherAuthority) {
+  Pair pair;
+  ASSERT_TRUE(pair.server_loop.UseTls(Of("ours")).ok());
+  ASSERT_TRUE(pair.client_loop.UseTls(Of("other")).ok());
+  pair.Meet();
+  EXPECT_NE(pair.client.WaitForEnd().find("certificate verify failed"), std::string::npos);
+  EXPECT_NE(pair.server.WaitForEnd().find("handshake failed"), std::string::npos);
+}
+
+TEST(FrameConnectionTest, TheServerRefusesACertificateThatOnlyItDoesNotKnow) {
+  Pair pair;
+  TlsFiles stranger = Of("other");
+  stranger.authority = Of("ours").authority;
+  ASSERT_TRUE(pair.server_loop.UseTls(Of("ours")).ok());
+  ASSERT_TRUE(pair.client_loop.UseTls(stranger).ok());
+  pair.Meet();
+  EXPECT_NE(pair.server.WaitForEnd().find("certificate verify failed"), std::string::npos);
+  EXPECT_FALSE(pair.client.WaitForEnd().empty());
+}
+
+TEST(FrameConnectionTest, APlainPeerIsToldThatThePortWantsTls) {
+  Pair pair;
+  ASSERT_TRUE(pair.server_loop.UseTls(Of("ours")).ok());
+  pair.Meet();
+  pair.client.WaitForConnection()->Send(EncodeClusterMessage(QueryMessage{{"status"}}));
+  EXPECT_NE(pair.server.WaitForEnd().find("does not speak TLS"), std::string::npos);
+  const auto told = DecodeClusterMessage(pair.client.WaitForFrame());
+  ASSERT_TRUE(told.ok());
+  EXPECT_NE(std::get<RejectMessage>(*told).reason.find("--control-cert"), std::string::npos);
+}
+
+TEST(FrameConnectionTest, ATlsPeerOfAPlainPortIsRefusedAtOnce) {
+  Pair pair;
+  ASSERT_TRUE(pair.client_loop.UseTls(Of("ours")).ok());
+  pair.Meet();
+  EXPECT_NE(pair.server.WaitForEnd().find("it speaks TLS"), std::string::npos);
+  EXPECT_NE(pair.client.WaitForEnd().find("TLS handshake failed"), std::string::npos);
+}
+
+TEST(FrameConnectionTest, NamesTheFileThatIsNoCertificate) {
+  FrameLoop loop;
+  TlsFiles files = Of("ours");
+  files.certificate = "/nowhere.pem";
+  const auto used = loop.UseTls(files);
+  ASSERT_FALSE(used.ok());
+  EXPECT_NE(used.error().message.find("/nowhere.pem"), std::string::npos);
+}
+
+TEST(FrameConnectionTest, APortThatIsTakenIsAnError) {
+  FrameLoop loop;
+  const auto port = loop.Listen("127.0.0.1", 0, [](auto) {});
+  ASSERT_TRUE(port.ok());
+  const auto again = loop.Listen("127.0.0.1", *port, [](auto) {});
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, Code::kUnavailable);
+}
+
+TEST(FrameConnectionTest, ALoopEndsWhateverItIsDoing) {
+  for (int i = 0; i < 2000; ++i) {
+    FrameLoop loop;
+    loop.Every(Seconds(0), [] {});
+    loop.Every(Seconds(0.0001), [] {});
+    const auto port = loop.Listen("127.0.0.1", 0, [](auto) {});
+    ASSERT_TRUE(port.ok());
+    for (int c = 0; c < 3; ++c) loop.Connect("127.0.0.1", *port, Seconds(5), [](auto) {});
   }
 }
 
-TEST(FrameLoopTest, EndsWhileOthersConnect) {
-  FrameLoop other;
-  for (int round = 0; round < 50; ++round) {
-    std::vector<std::shared_ptr<FrameConnection>> connections;
-    FrameLoop loop;
-    const auto port = loop.Listen("127.0.0.1", 0, [](auto connection) {
-      FrameLoop::Start(
-          connection, [](auto) {}, [](const auto&) {});
-    });
-    ASSERT_TRUE(port);
-    for (int i = 0; i < 5; ++i) {
-      auto connection = other.Connect("127.0.0.1", *port, Seconds(5));
-      ASSERT_TRUE(connection);
-      connections.push_back(*connection);
-    }
-  }
+TEST(FrameConnectionTest, NobodyThereIsAnErrorWithTheAddress) {
+  Pair pair;
+  pair.client_loop.Connect("127.0.0.1", 1, Seconds(5),
+                           [&](auto given) { pair.client.Take(given); });
+  EXPECT_NE(pair.client.WaitForEnd().find("cannot reach 127.0.0.1:1"), std::string::npos);
 }
 
 }  // namespace

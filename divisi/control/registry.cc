@@ -7,6 +7,14 @@
 #include "divisi/core/nearest.h"
 
 namespace divisi {
+namespace {
+
+// A transaction that found the worker alive is tried again after this.
+constexpr Seconds kBuryAgain{1};
+// One that several gateways doubted and nobody has seen since is forgotten here.
+constexpr Seconds kForget{60};
+
+}  // namespace
 
 Registry::Registry(NodeId self, RegistryOptions options)
     : self_(self), options_(std::move(options)), expected_(options_.expected) {}
@@ -27,9 +35,12 @@ void Registry::Note(const char* event, const std::string& worker, const std::str
   actions_.emplace_back(NoteAction{event, worker, why});
 }
 
-void Registry::Reject(LinkId link, const std::string& name, const std::string& reason) {
-  Note("worker refused", name, reason);
-  Send(link, RejectMessage{reason});
+// ---- Coming
+
+void Registry::Reject(LinkId link, const std::string& name, RejectMessage reject) {
+  Note("worker refused", name, reject.reason);
+  const std::string reason = reject.reason;
+  Send(link, std::move(reject));
   actions_.emplace_back(CloseAction{link, reason});
 }
 
@@ -39,11 +50,13 @@ void Registry::Hello(LinkId link, HelloMessage hello, Seconds) {
     return;
   }
   if (gone_.contains(hello.node)) {
-    return Reject(link, hello.name, "this worker was declared dead; it may come back as a new one");
+    return Reject(link, hello.name,
+                  {"this worker was declared dead; it may come back as a new one",
+                   /*dead=*/true});
   }
   if (!expected_) expected_ = hello.compatibility;
-  if (const auto difference = hello.compatibility.DifferenceFrom(*expected_); !difference.empty()) {
-    return Reject(link, hello.name, difference);
+  if (auto difference = hello.compatibility.DifferenceFrom(*expected_); !difference.empty()) {
+    return Reject(link, hello.name, {std::move(difference)});
   }
   const NodeId node = hello.node;
   const bool back = members_.contains(node);
@@ -57,14 +70,27 @@ void Registry::Hello(LinkId link, HelloMessage hello, Seconds) {
   member.link = link;
   member.hello = std::move(hello);
   node_of_[link] = node;
+  Welcome(link, node);
+  if (!back) Note("worker joined", member.hello.name);
+  if (back && !member.away) return;
+  if (back) Note("worker back", member.hello.name);
+  member.away = member.doubted = false;
+  Present(node);
+}
+
+void Registry::Welcome(LinkId link, NodeId node) {
   Send(link, WelcomeMessage{self_});
+  if (options_.lease) actions_.emplace_back(VouchAction{node, true});
   for (const auto& [other, entry] : members_) {
-    if (other == node) continue;
+    if (other == node || entry.away) continue;
     Send(link, PeerUpMessage{other, entry.hello.data_address, entry.hello.data_descriptor});
   }
-  if (back) return;
-  Note("worker joined", member.hello.name);
+}
+
+void Registry::Present(NodeId node) {
+  const Member& member = members_.at(node);
   actions_.emplace_back(JoinedAction{node, member.hello.role});
+  if (member.drain) actions_.emplace_back(DrainAction{node, *member.drain});
   SendAll(PeerUpMessage{node, member.hello.data_address, member.hello.data_descriptor}, node);
 }
 
@@ -72,37 +98,130 @@ void Registry::Report(LinkId link, const ReportMessage& report) {
   if (const auto node = NodeOf(link)) members_.at(*node).report = report;
 }
 
+// ---- Going
+
+void Registry::Leave(LinkId link, const LeaveMessage& leave) {
+  const auto node = NodeOf(link);
+  if (!node) return;
+  if (leave.now) {
+    node_of_.erase(link);
+    members_.at(*node).link.reset();
+    if (options_.lease) actions_.emplace_back(VouchAction{*node, false});
+    actions_.emplace_back(CloseAction{link, "it left"});
+    return Remove(*node, "it left");
+  }
+  Note("worker leaving", members_.at(*node).hello.name);
+  members_.at(*node).drain = leave.drain;
+  actions_.emplace_back(DrainAction{*node, leave.drain});
+}
+
+void Registry::Barred(NodeId peer) {
+  if (members_.contains(peer)) Remove(peer, "another worker had to take it for gone");
+}
+
 void Registry::Ended(LinkId link, const std::string& why, Seconds now) {
   const auto known = node_of_.find(link);
   if (known == node_of_.end()) return;
-  Member& member = members_.at(known->second);
+  const NodeId node = known->second;
+  Member& member = members_.at(node);
   node_of_.erase(known);
   member.link.reset();
   member.lost_at = now;
+  if (options_.lease) actions_.emplace_back(VouchAction{node, false});
   Note("worker lost", member.hello.name, why);
 }
 
-void Registry::Remove(NodeId node) {
-  const auto member = members_.find(node);
-  Note("worker gone", member->second.hello.name);
-  members_.erase(member);
-  gone_.insert(node);
-  actions_.emplace_back(GoneAction{node});
-  SendAll(PeerGoneMessage{node}, node);
+// Here its requests are tried elsewhere; its peers speak to it by other gateways.
+void Registry::GoAway(NodeId node, Member& member, Seconds now) {
+  member.away = true;
+  member.bury_at = now;
+  Note("worker away", member.hello.name);
+  actions_.emplace_back(LostAction{node});
+  SendAll(PeerGoneMessage{node, PeerLoss::kUnreached}, node);
+}
+
+void Registry::Doubt(NodeId node, Member& member) {
+  member.doubted = true;
+  Note("worker doubted", member.hello.name);
+  SendAll(PeerGoneMessage{node, PeerLoss::kDoubted}, node);
+}
+
+bool Registry::Judge(NodeId node, Member& member, Seconds now) {
+  if (!options_.lease) {
+    if (!member.doubted) Doubt(node, member);
+    return now - member.lost_at >= kForget;
+  }
+  const Seconds lease = *options_.lease;
+  const bool known = now - directory_since_ >= lease;
+  if (directory_up_ && known && !leased_.contains(node) && now >= member.bury_at) {
+    member.bury_at = now + kBuryAgain;
+    actions_.emplace_back(BuryAction{node});
+  }
+  if (!directory_up_ && known && now - member.lost_at >= lease && !member.doubted) {
+    Doubt(node, member);
+  }
+  return false;
 }
 
 void Registry::Tick(Seconds now) {
-  std::vector<NodeId> lost;
-  for (const auto& [node, member] : members_) {
-    if (!member.link && now - member.lost_at >= options_.grace) lost.push_back(node);
+  std::vector<NodeId> dead, forgotten;
+  for (auto& [node, member] : members_) {
+    if (member.link || now - member.lost_at < options_.grace) continue;
+    if (!options_.lease && member.hello.gateways <= 1) {
+      dead.push_back(node);
+      continue;
+    }
+    if (!member.away) GoAway(node, member, now);
+    if (Judge(node, member, now)) forgotten.push_back(node);
   }
-  for (const NodeId node : lost) Remove(node);
+  for (const NodeId node : dead) Remove(node, "no connection");
+  for (const NodeId node : forgotten) members_.erase(node);
   if (now - pinged_ < kHeartbeat) return;
   pinged_ = now;
   SendAll(PingMessage{}, NodeId{});
 }
 
-void Registry::SetRole(NodeId node, WorkerRole role) { members_.at(node).hello.role = role; }
+void Registry::Remove(NodeId node, const std::string& why) {
+  gone_.insert(node);
+  const auto found = members_.find(node);
+  if (found == members_.end()) return;
+  const Member member = std::move(found->second);
+  members_.erase(found);
+  Note("worker gone", member.hello.name, why);
+  if (member.link) {
+    node_of_.erase(*member.link);
+    Reject(*member.link, member.hello.name, {"this worker was declared dead", /*dead=*/true});
+    if (options_.lease) actions_.emplace_back(VouchAction{node, false});
+  }
+  if (!member.away) actions_.emplace_back(LostAction{node});
+  SendAll(PeerGoneMessage{node, PeerLoss::kConfirmed}, node);
+}
+
+// ---- The directory
+
+void Registry::DirectoryUp(Seconds now) {
+  if (directory_up_) return;
+  directory_up_ = true;
+  directory_since_ = now;
+}
+
+void Registry::DirectoryDown(Seconds now) {
+  if (!directory_up_) return;
+  directory_up_ = false;
+  directory_since_ = now;
+}
+
+void Registry::Leased(NodeId node) { leased_.insert(node); }
+
+void Registry::Declared(NodeId node) { Remove(node, "its lease ended, and nobody reaches it"); }
+
+// ---- Asking
+
+void Registry::SetRole(NodeId node, WorkerRole role) {
+  Member& member = members_.at(node);
+  member.hello.role = role;
+  member.drain.reset();
+}
 
 std::optional<NodeId> Registry::NodeOf(LinkId link) const {
   const auto found = node_of_.find(link);

@@ -2,10 +2,17 @@
 // each is reached, and who is lost or gone. A pure state machine: connections are numbers, what
 // came over them goes in with its time, and what is to be sent or closed comes out as actions.
 //
-//   hello --> there --connection ends--> lost --grace--> gone for good
-//               ^                          |
-//               +---- hello of that life --+
+//   hello --> there --connection ends--> lost --grace--> away --death--> gone for good
+//               ^                          |               |
+//               +---- hello of that life --+---------------+
 //
+// One that is away gets no requests, and what it had is tried elsewhere. Its death, after which
+// the pages that it might write are used again, is decided as the cluster is made:
+//   - This gateway alone: at once.
+//   - Several gateways that know nothing of each other: this one doubts; the worker's peers take it
+//     for gone when no gateway of theirs reaches it (Membership). It may come back as the same.
+//   - With a directory (etcd): when the worker's lease has ended, and no gateway reaches it, which
+//     a transaction makes sure of (BuryAction). While the directory is out of reach: as without.
 // A worker that is gone is told so when it comes back: it may join as a new life.
 #pragma once
 
@@ -30,6 +37,9 @@ struct RegistryOptions {
   std::optional<Compatibility> expected;
   // How long a worker whose connection ended has to come back as the same.
   Seconds grace{0.5};
+  // The leases of workers in the directory; absent: there is none. A directory that was out of
+  // reach is trusted about who is not there only after so long: whoever lives has its lease again.
+  std::optional<Seconds> lease;
 };
 
 // What the registry asks for, in order.
@@ -46,8 +56,23 @@ struct JoinedAction {
   NodeId node;
   WorkerRole role = WorkerRole::kReplica;
 };
+// It gets no new requests.
+struct DrainAction {
+  NodeId node;
+  Seconds within;
+};
 // What it had is to be tried elsewhere.
-struct GoneAction {
+struct LostAction {
+  NodeId node;
+};
+// The directory is to say that this gateway reaches the worker, or no longer.
+struct VouchAction {
+  NodeId node;
+  bool reaches = true;
+};
+// The directory is to declare it dead, if its lease has ended and no gateway reaches it. Declared
+// answers where that comes about; where not, it is asked for again.
+struct BuryAction {
   NodeId node;
 };
 // For the log.
@@ -56,7 +81,8 @@ struct NoteAction {
   std::string worker;
   std::string why;
 };
-using RegistryAction = std::variant<SendAction, CloseAction, JoinedAction, GoneAction, NoteAction>;
+using RegistryAction = std::variant<SendAction, CloseAction, JoinedAction, DrainAction, LostAction,
+                                    VouchAction, BuryAction, NoteAction>;
 
 class Registry {
  public:
@@ -65,6 +91,10 @@ class Registry {
     ReportMessage report;
     std::optional<LinkId> link;  // None: lost
     Seconds lost_at;
+    bool away = false;
+    bool doubted = false;          // Its peers were told
+    std::optional<Seconds> drain;  // It gets no new requests, and ends what it has within this.
+    Seconds bury_at;               // Not before
   };
 
   // self: the gateway's.
@@ -73,12 +103,24 @@ class Registry {
   // A connection's first word. Refused, it is told why and closed.
   void Hello(LinkId link, HelloMessage hello, Seconds now);
   void Report(LinkId link, const ReportMessage& report);
+  void Leave(LinkId link, const LeaveMessage& leave);
+  // A worker says that it has barred `peer` for good.
+  void Barred(NodeId peer);
   // The connection is no more. Nothing happens for one that said no hello.
   void Ended(LinkId link, const std::string& why, Seconds now);
   void Tick(Seconds now);
 
-  // An operator's wish. Requires: a member.
+  // The directory: whether it is within reach, with all that it holds told; the leases that it
+  // knows; and whose death it has.
+  void DirectoryUp(Seconds now);
+  void DirectoryDown(Seconds now);
+  void Leased(NodeId node);
+  void LeaseEnded(NodeId node) { leased_.erase(node); }
+  void Declared(NodeId node);
+
+  // What an operator made of it; it holds when the worker comes back too. Requires: a member.
   void SetRole(NodeId node, WorkerRole role);
+  void Drain(NodeId node, Seconds within) { members_.at(node).drain = within; }
 
   std::optional<NodeId> NodeOf(LinkId link) const;
   std::optional<LinkId> LinkOf(NodeId node) const;
@@ -89,17 +131,26 @@ class Registry {
   std::vector<RegistryAction> TakeActions();
 
  private:
-  void Reject(LinkId link, const std::string& name, const std::string& reason);
-  void Remove(NodeId node);
+  void Reject(LinkId link, const std::string& name, RejectMessage reject);
+  void Welcome(LinkId link, NodeId node);
+  void Present(NodeId node);
+  void GoAway(NodeId node, Member& member, Seconds now);
+  void Doubt(NodeId node, Member& member);
+  // Whether it is to be forgotten.
+  bool Judge(NodeId node, Member& member, Seconds now);
+  void Remove(NodeId node, const std::string& why);
   void Send(LinkId link, ClusterMessage message);
   void SendAll(const ClusterMessage& message, NodeId but);
   void Note(const char* event, const std::string& worker, const std::string& why = "");
 
-  const NodeId self_;
-  const RegistryOptions options_;
+  NodeId self_;
+  RegistryOptions options_;
   std::map<NodeId, Member> members_;
   std::map<LinkId, NodeId> node_of_;
   std::set<NodeId> gone_;  // A few bytes for each death, for this process's life.
+  std::set<NodeId> leased_;
+  bool directory_up_ = false;
+  Seconds directory_since_;  // Up, or down
   std::optional<Compatibility> expected_;
   Seconds pinged_;
   std::vector<RegistryAction> actions_;

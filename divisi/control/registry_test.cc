@@ -7,13 +7,12 @@ namespace {
 
 constexpr NodeId kGateway{1};
 
-HelloMessage HelloOf(uint64_t node, const std::string& name,
-                     WorkerRole role = WorkerRole::kReplica) {
+HelloMessage HelloOf(uint64_t node, const std::string& name, uint32_t gateways = 1) {
   return {.node = {node},
-          .role = role,
           .name = name,
           .compatibility = {.model = "m", .tokenizer = "t"},
-          .data_address = name + ":1"};
+          .data_address = name + ":1",
+          .gateways = gateways};
 }
 
 // What the actions of one kind say.
@@ -71,12 +70,12 @@ TEST_F(RegistryTest, AWorkerComesBackAsTheSameWithinTheGrace) {
   Join(2, 12, "b");
   registry_.Ended(1, "reset", now_);
   EXPECT_FALSE(registry_.LinkOf({11}));
-  EXPECT_TRUE(Of<GoneAction>(After(0.4)).empty());
+  EXPECT_TRUE(Of<LostAction>(After(0.4)).empty());
   const auto back = Join(3, 11, "a");
   EXPECT_TRUE(Of<JoinedAction>(back).empty());
   EXPECT_EQ(Sent<PeerUpMessage>(back).size(), 1u);  // To itself: it may have missed one.
   EXPECT_EQ(registry_.LinkOf({11}), 3u);
-  EXPECT_TRUE(Of<GoneAction>(After(5)).empty());
+  EXPECT_TRUE(Of<LostAction>(After(5)).empty());
 }
 
 TEST_F(RegistryTest, AfterTheGraceItIsGoneAndOthersAreTold) {
@@ -84,7 +83,7 @@ TEST_F(RegistryTest, AfterTheGraceItIsGoneAndOthersAreTold) {
   Join(2, 12, "b");
   registry_.Ended(1, "reset", now_);
   const auto gone = After(0.5);
-  EXPECT_EQ(Of<GoneAction>(gone).at(0).node, NodeId{11});
+  EXPECT_EQ(Of<LostAction>(gone).at(0).node, NodeId{11});
   EXPECT_EQ(Sent<PeerGoneMessage>(gone).at(0).first, 2u);
   const auto back = Join(3, 11, "a");
   EXPECT_NE(Sent<RejectMessage>(back).at(0).second.reason.find("declared dead"), std::string::npos);
@@ -98,7 +97,7 @@ TEST_F(RegistryTest, ANewerConnectionReplacesTheOlder) {
   EXPECT_EQ(Of<CloseAction>(again).at(0).link, 1u);
   registry_.Ended(1, "closed", now_);  // The older one's end says nothing about the worker.
   EXPECT_EQ(registry_.LinkOf({11}), 2u);
-  EXPECT_TRUE(Of<GoneAction>(After(5)).empty());
+  EXPECT_TRUE(Of<LostAction>(After(5)).empty());
 }
 
 TEST_F(RegistryTest, RefusesAnotherModelByName) {
@@ -135,6 +134,160 @@ TEST_F(RegistryTest, PingsEveryoneThatIsThere) {
   const auto pings = Sent<PingMessage>(After(1));
   ASSERT_EQ(pings.size(), 1u);
   EXPECT_EQ(pings[0].first, 1u);
+}
+
+TEST_F(RegistryTest, OneThatLeavesGetsNothingNewAndIsGoneAtItsLastWord) {
+  Join(1, 11, "a");
+  Join(2, 12, "b");
+  registry_.Leave(1, {.drain = Seconds(7)});
+  const auto drained = Of<DrainAction>(registry_.TakeActions()).at(0);
+  EXPECT_EQ(drained.node, NodeId{11});
+  EXPECT_EQ(drained.within, Seconds(7));
+  registry_.Leave(1, {.now = true});
+  const auto left = registry_.TakeActions();
+  EXPECT_EQ(Of<CloseAction>(left).at(0).link, 1u);
+  EXPECT_EQ(Of<LostAction>(left).at(0).node, NodeId{11});
+  EXPECT_EQ(Sent<PeerGoneMessage>(left).at(0).second.loss, PeerLoss::kConfirmed);
+}
+
+TEST_F(RegistryTest, ADrainOutlivesALostConnection) {
+  registry_.Hello(1, HelloOf(11, "a", 2), now_);
+  registry_.Drain({11}, Seconds(9));
+  registry_.Ended(1, "reset", now_);
+  After(1);
+  registry_.Hello(2, HelloOf(11, "a", 2), now_);
+  EXPECT_EQ(Of<DrainAction>(registry_.TakeActions()).at(0).within, Seconds(9));
+}
+
+// Several gateways that know nothing of each other.
+
+TEST_F(RegistryTest, OneOfSeveralGatewaysDoubtsAndDeclaresNobodyDead) {
+  registry_.Hello(1, HelloOf(11, "a", 2), now_);
+  registry_.Hello(2, HelloOf(12, "b", 2), now_);
+  registry_.TakeActions();
+  registry_.Ended(1, "reset", now_);
+  const auto away = After(0.5);
+  EXPECT_EQ(Of<LostAction>(away).size(), 1u);
+  const auto told = Sent<PeerGoneMessage>(away);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].second.loss, PeerLoss::kDoubted);
+  EXPECT_TRUE(Sent<PeerGoneMessage>(After(1)).empty());  // Once
+
+  registry_.Hello(3, HelloOf(11, "a", 2), now_);
+  const auto back = registry_.TakeActions();
+  EXPECT_EQ(Of<JoinedAction>(back).size(), 1u);
+  EXPECT_EQ(Sent<PeerUpMessage>(back).size(), 2u);
+}
+
+TEST_F(RegistryTest, OneThatAnotherWorkerHasBarredHasToBeNew) {
+  registry_.Hello(1, HelloOf(11, "a", 2), now_);
+  registry_.Hello(2, HelloOf(12, "b", 2), now_);
+  registry_.TakeActions();
+  registry_.Barred({11});
+  const auto barred = registry_.TakeActions();
+  EXPECT_TRUE(Sent<RejectMessage>(barred).at(0).second.dead);
+  EXPECT_EQ(Sent<PeerGoneMessage>(barred).at(0).second.loss, PeerLoss::kConfirmed);
+  registry_.Barred({11});
+  EXPECT_TRUE(registry_.TakeActions().empty());
+}
+
+TEST_F(RegistryTest, OneThatNobodySeesAgainIsForgotten) {
+  registry_.Hello(1, HelloOf(11, "a", 2), now_);
+  registry_.Ended(1, "reset", now_);
+  After(1);
+  EXPECT_EQ(registry_.members().size(), 1u);
+  After(60);
+  EXPECT_TRUE(registry_.members().empty());
+}
+
+// With a directory.
+
+class RegistryWithDirectoryTest : public RegistryTest {
+ protected:
+  RegistryWithDirectoryTest() {
+    registry_ = Registry(kGateway, {.lease = Seconds(5)});
+    registry_.DirectoryUp(now_);
+    for (const uint64_t node : {11, 12}) {
+      registry_.Leased({node});
+      registry_.Hello(node, HelloOf(node, node == 11 ? "a" : "b"), now_);
+    }
+    After(10);
+  }
+};
+
+TEST_F(RegistryWithDirectoryTest, AnUnreachedWorkerWithALeaseIsNotDeclaredDead) {
+  registry_.Ended(11, "reset", now_);
+  EXPECT_FALSE(Of<VouchAction>(registry_.TakeActions()).at(0).reaches);
+  const auto away = After(0.5);
+  EXPECT_EQ(Of<LostAction>(away).size(), 1u);
+  ASSERT_EQ(Sent<PeerGoneMessage>(away).size(), 1u);
+  EXPECT_EQ(Sent<PeerGoneMessage>(away)[0].second.loss, PeerLoss::kUnreached);
+  for (int i = 0; i < 100; ++i) {
+    const auto later = After(1);
+    EXPECT_TRUE(Of<BuryAction>(later).empty());
+    EXPECT_TRUE(Sent<PeerGoneMessage>(later).empty());
+  }
+  registry_.Hello(21, HelloOf(11, "a"), now_);
+  const auto back = registry_.TakeActions();
+  EXPECT_EQ(Of<JoinedAction>(back).size(), 1u);
+  EXPECT_TRUE(Of<VouchAction>(back).at(0).reaches);
+}
+
+TEST_F(RegistryWithDirectoryTest, ALostLeaseAloneIsNoDeath) {
+  registry_.LeaseEnded({11});
+  EXPECT_TRUE(Of<BuryAction>(After(100)).empty());
+}
+
+TEST_F(RegistryWithDirectoryTest, LostLeaseAndConnectionAreConfirmedByTheDirectory) {
+  registry_.Ended(11, "reset", now_);
+  registry_.LeaseEnded({11});
+  EXPECT_TRUE(Of<BuryAction>(After(0.4)).empty());
+  const auto asked = After(0.2);
+  EXPECT_EQ(Of<BuryAction>(asked).at(0).node, NodeId{11});
+  EXPECT_EQ(Sent<PeerGoneMessage>(asked).at(0).second.loss, PeerLoss::kUnreached);
+  EXPECT_TRUE(Of<BuryAction>(After(0.5)).empty());   // One is under way,
+  EXPECT_EQ(Of<BuryAction>(After(0.6)).size(), 1u);  // and the next only after a while.
+  registry_.Declared({11});
+  const auto dead = registry_.TakeActions();
+  EXPECT_EQ(Sent<PeerGoneMessage>(dead).at(0).second.loss, PeerLoss::kConfirmed);
+  registry_.Declared({11});  // By another gateway too
+  EXPECT_TRUE(registry_.TakeActions().empty());
+  registry_.Hello(21, HelloOf(11, "a"), now_);
+  EXPECT_TRUE(Sent<RejectMessage>(registry_.TakeActions()).at(0).second.dead);
+}
+
+TEST_F(RegistryWithDirectoryTest, ADeathDeclaredElsewhereHoldsForALiveConnection) {
+  registry_.Declared({11});
+  const auto dead = registry_.TakeActions();
+  EXPECT_TRUE(Sent<RejectMessage>(dead).at(0).second.dead);
+  EXPECT_EQ(Of<LostAction>(dead).size(), 1u);
+  EXPECT_EQ(Of<CloseAction>(dead).at(0).link, 11u);
+}
+
+TEST_F(RegistryWithDirectoryTest, AfterTheDirectoryWasAwayLeasesAreWaitedFor) {
+  registry_.DirectoryDown(now_);
+  After(20);
+  registry_.Ended(11, "reset", now_);
+  registry_.LeaseEnded({11});
+  registry_.LeaseEnded({12});
+  registry_.DirectoryUp(now_);
+  EXPECT_TRUE(Of<BuryAction>(After(4.9)).empty());
+  registry_.Leased({11});  // It lives, and has registered again.
+  EXPECT_TRUE(Of<BuryAction>(After(10)).empty());
+  EXPECT_EQ(registry_.LinkOf({12}), 12u);
+}
+
+TEST_F(RegistryWithDirectoryTest, WithoutTheDirectoryADeathIsDoubtedAfterALease) {
+  registry_.DirectoryDown(now_);
+  registry_.Ended(11, "reset", now_);
+  for (int i = 0; i < 9; ++i) {
+    for (const auto& [link, gone] : Sent<PeerGoneMessage>(After(0.5))) {
+      EXPECT_EQ(gone.loss, PeerLoss::kUnreached);
+    }
+  }
+  const auto doubted = Sent<PeerGoneMessage>(After(0.6));
+  ASSERT_EQ(doubted.size(), 1u);
+  EXPECT_EQ(doubted[0].second.loss, PeerLoss::kDoubted);
 }
 
 TEST_F(RegistryTest, NamesTheNearestWorkerOfAWrongName) {

@@ -2,24 +2,27 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <utility>
 
-#include "divisi/control/frame_connection.h"
+#include "divisi/control/gateway_links.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
 
 namespace divisi {
 namespace {
 
-constexpr Seconds kReport{0.4};  // With every heartbeat
-constexpr Seconds kReconnect{0.2};
-constexpr Seconds kConnectTimeout{2};
+constexpr Seconds kReport{0.5};
 constexpr Seconds kIdle{0.05};  // Longest sleep; what matters wakes it.
 constexpr Seconds kBarring{0.01};
+// For the last words to be heard.
+constexpr Seconds kFarewell{0.5};
 
-NodeId FreshNode() { return {SystemRandom()}; }
+// "127.0.0.1:7001": an address that no other machine reaches.
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("[::1]") ||
+         address.starts_with("localhost:");
+}
 
 }  // namespace
 
@@ -29,15 +32,29 @@ struct WorkerHost::State {
         executor(e),
         make_carrier(std::move(maker)),
         clock(c),
-        logger(l) {}
+        logger(l),
+        links([this] { Wake(); }) {}
 
   Result<void> BeNew();
+  void Wake();
+  void Dial();
+  Result<void> TakeArrivals();
+  Result<void> Connected(const GatewayLinks::Arrival& arrival);
+  void Ended(const GatewayLinks::Arrival& arrival);
+  void Frame(const GatewayLinks::Arrival& arrival);
+  void On(LinkId, RelayMessage& relay);
+  void On(LinkId link, WelcomeMessage& welcome);
+  void On(LinkId, RejectMessage& reject) { rejected = std::move(reject); }
+  void On(LinkId link, PeerUpMessage& up);
+  void On(LinkId link, PeerGoneMessage& left) { membership.PeerLost(link, left.node, left.loss); }
+  template <typename Other>
+  void On(LinkId, Other&) {}  // Pings, and what is for gateways
   void Bar();
-  Result<void> Connect();
-  bool TakeInbox();
-  void Take(ClusterMessage message);
+  bool Step();
   void Flush();
-  void Beat();
+  void Report();
+  void TellAll(const ClusterMessage& message);
+  void SayFarewell();
   void Sleep();
   bool Idle() const;
 
@@ -47,120 +64,183 @@ struct WorkerHost::State {
   const Clock& clock;
   Logger& logger;
 
-  // Filled by the threads of the loop and of the carrier, which both end before this goes.
   std::mutex mutex;
   std::condition_variable wake;
-  std::deque<std::vector<std::byte>> inbox;
-  bool connection_ended = false;
-  bool written = false;  // The carrier has answers
+  bool woken = false;  // Guarded by mutex: arrivals are there, or the carrier has answers.
 
   // The computing thread's own.
   NodeId self;
   std::unique_ptr<Worker> worker;
   std::unique_ptr<PageCarrier> carrier;
-  std::vector<NodeId> gone;       // Peers whose writes may still land
-  std::optional<NodeId> gateway;  // Once it has welcomed this worker
-  std::optional<std::string> rejected;
-  Seconds last_heard, last_try{-1e9}, last_ping, last_report;
+  Membership membership;
+  std::vector<NodeId> barring;  // Peers whose writes may still land
+  std::optional<RejectMessage> rejected;
+  std::string last_failure;  // Each is logged once
+  bool leaving = false;
+  Seconds drain;  // Once it leaves
+  Seconds last_report;
 
-  std::shared_ptr<FrameConnection> connection;
-  FrameLoop loop;
+  GatewayLinks links;  // Last: its thread ends before what it uses goes.
 };
+
+void WorkerHost::State::Wake() {
+  const std::lock_guard lock(mutex);
+  woken = true;
+  wake.notify_one();
+}
 
 // A new life: nothing of the old one is known any more, and none of its writes goes on.
 Result<void> WorkerHost::State::BeNew() {
-  self = FreshNode();
+  links.CloseAll();
+  membership.BeNew();
+  self = NodeId{SystemRandom()};
   worker = std::make_unique<Worker>(self, options.scheduler, options.times);
   carrier.reset();
-  gone.clear();
-  ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] {
-                     const std::lock_guard lock(mutex);
-                     written = true;
-                     wake.notify_one();
-                   }));
+  barring.clear();
+  ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
   return {};
 }
 
-// The worker hears that a peer is gone only when none of its writes can land any more.
-void WorkerHost::State::Bar() {
-  std::erase_if(gone, [this](NodeId peer) {
-    if (!carrier->RemovePeer(peer)) return false;
-    worker->PeerGone(peer, clock.Now());
-    return true;
-  });
+// ---- Connections
+
+void WorkerHost::State::Dial() {
+  for (const Membership::Dial& dial : membership.TakeDials(clock.Now())) links.Dial(dial);
 }
 
-Result<void> WorkerHost::State::Connect() {
-  last_try = clock.Now();
-  gateway.reset();
-  {
-    const std::lock_guard lock(mutex);
-    inbox.clear();
-    connection_ended = false;
+Result<void> WorkerHost::State::TakeArrivals() {
+  for (const GatewayLinks::Arrival& arrival : links.Take()) {
+    switch (arrival.kind) {
+      case GatewayLinks::Arrival::Kind::kConnected:
+        RETURN_IF_ERROR(Connected(arrival));
+        break;
+      case GatewayLinks::Arrival::Kind::kEnded:
+        Ended(arrival);
+        break;
+      case GatewayLinks::Arrival::Kind::kFrame:
+        Frame(arrival);
+        break;
+    }
   }
-  ASSIGN_OR_RETURN(connection,
-                   loop.Connect(options.gateway_host, options.gateway_port, kConnectTimeout));
-  FrameLoop::Start(
-      connection,
-      [this](std::vector<std::byte> frame) {
-        const std::lock_guard lock(mutex);
-        inbox.push_back(std::move(frame));
-        wake.notify_one();
-      },
-      [this, raw = connection.get()](const std::string&) {
-        const std::lock_guard lock(mutex);
-        if (raw == connection.get()) connection_ended = true;
-        wake.notify_one();
-      });
-  connection->Send(
-      EncodeClusterMessage(HelloMessage{.node = self,
+  return {};
+}
+
+Result<void> WorkerHost::State::Connected(const GatewayLinks::Arrival& arrival) {
+  if (!arrival.loopback && IsLoopback(carrier->address())) {
+    return Error{Code::kInvalidArgument,
+                 Format("the gateway is on another machine, or reached as such, and other workers "
+                        "would be told to write pages to {}; give --data-listen an address of this "
+                        "machine that they reach, as in --data-listen 10.0.0.2:0",
+                        carrier->address())};
+  }
+  membership.Connected(arrival.link);
+  links.Send(arrival.link, HelloMessage{.node = self,
                                         .role = options.role,
                                         .name = options.name,
                                         .compatibility = options.compatibility,
                                         .pages = options.scheduler.blocks,
                                         .max_sequences = options.scheduler.max_sequences,
                                         .data_address = carrier->address(),
-                                        .data_descriptor = carrier->descriptor()}));
+                                        .data_descriptor = carrier->descriptor(),
+                                        .gateways = static_cast<uint32_t>(membership.gateways())});
   return {};
 }
 
-// False when the connection is no more.
-bool WorkerHost::State::TakeInbox() {
-  std::deque<std::vector<std::byte>> frames;
-  bool ended = false;
-  {
-    const std::lock_guard lock(mutex);
-    frames = std::exchange(inbox, {});
-    ended = connection_ended;
-  }
-  for (const std::vector<std::byte>& frame : frames) {
-    auto message = DecodeClusterMessage(frame);
-    if (!message) {
-      logger.Log(LogLevel::kWarning, "bad frame", {{"reason", message.error().message}});
-      continue;
-    }
-    Take(std::move(*message));
-  }
-  return !ended;
+void WorkerHost::State::Ended(const GatewayLinks::Arrival& arrival) {
+  membership.Ended(arrival.link, arrival.why, clock.Now());
+  if (arrival.why == last_failure) return;
+  last_failure = arrival.why;
+  logger.Log(LogLevel::kWarning, "no connection to a gateway", {{"why", arrival.why}});
 }
 
-void WorkerHost::State::Take(ClusterMessage message) {
-  const Seconds now = clock.Now();
-  last_heard = now;
-  if (auto* relay = std::get_if<RelayMessage>(&message)) {
-    if (relay->to == self) worker->Receive(relay->from, std::move(relay->message), now);
-  } else if (const auto* up = std::get_if<PeerUpMessage>(&message)) {
-    carrier->AddPeer(up->node, up->data_address, up->data_descriptor);
-  } else if (const auto* left = std::get_if<PeerGoneMessage>(&message)) {
-    gone.push_back(left->node);
-  } else if (const auto* welcome = std::get_if<WelcomeMessage>(&message)) {
-    gateway = welcome->gateway;
-    logger.Log(LogLevel::kInfo, "joined",
-               {{"gateway", Format("{}:{}", options.gateway_host, options.gateway_port)},
-                {"role", RoleName(options.role)}});
-  } else if (const auto* reject = std::get_if<RejectMessage>(&message)) {
-    rejected = reject->reason;
+void WorkerHost::State::Frame(const GatewayLinks::Arrival& arrival) {
+  membership.Heard(clock.Now());
+  auto message = DecodeClusterMessage(arrival.frame);
+  if (!message) {
+    return logger.Log(LogLevel::kWarning, "bad frame", {{"reason", message.error().message}});
   }
+  std::visit([&](auto& each) { On(arrival.link, each); }, *message);
+}
+
+void WorkerHost::State::On(LinkId, RelayMessage& relay) {
+  if (relay.to == self) worker->Receive(relay.from, std::move(relay.message), clock.Now());
+}
+
+void WorkerHost::State::On(LinkId link, WelcomeMessage& welcome) {
+  membership.Welcomed(link, welcome.gateway);
+  last_failure.clear();
+  logger.Log(LogLevel::kInfo, "joined",
+             {{"gateway", membership.AddressOf(link)}, {"role", RoleName(options.role)}});
+  if (leaving) links.Send(link, LeaveMessage{.drain = drain});
+}
+
+void WorkerHost::State::On(LinkId link, PeerUpMessage& up) {
+  if (membership.PeerUp(link, up.node)) {
+    return carrier->AddPeer(up.node, up.data_address, up.data_descriptor);
+  }
+  links.Send(link, PeerGoneMessage{up.node});
+}
+
+// The worker hears that a peer is gone only when none of its writes can land any more.
+void WorkerHost::State::Bar() {
+  for (const NodeId peer : membership.TakeGone(clock.Now())) barring.push_back(peer);
+  std::erase_if(barring, [this](NodeId peer) {
+    if (!carrier->RemovePeer(peer)) return false;
+    worker->PeerGone(peer, clock.Now());
+    return true;
+  });
+}
+
+void WorkerHost::State::TellAll(const ClusterMessage& message) {
+  for (const LinkId link : membership.Joined()) links.Send(link, message);
+}
+
+void WorkerHost::State::Report() {
+  const Seconds now = clock.Now();
+  if (now - last_report < kReport) return;
+  last_report = now;
+  const WorkerStats stats = worker->stats();
+  TellAll(ReportMessage{.running = stats.scheduler.running,
+                        .waiting = stats.scheduler.waiting,
+                        .held = stats.scheduler.held,
+                        .reserved = stats.scheduler.reserved,
+                        .stopping = stats.stopping,
+                        .blocks_total = stats.scheduler.blocks_total,
+                        .blocks_used = stats.scheduler.blocks_used,
+                        .prefill_tokens = stats.prefill_tokens,
+                        .decode_tokens = stats.decode_tokens,
+                        .pages_written = stats.pages_written,
+                        .handovers = stats.handovers,
+                        .expired_leases = stats.expired_leases});
+}
+
+// Gateways that hear it close the connection; those that do not find out by its end.
+void WorkerHost::State::SayFarewell() {
+  TellAll(LeaveMessage{.now = true});
+  const Seconds end = clock.Now() + kFarewell;
+  while (!membership.Joined().empty() && clock.Now() < end) {
+    Sleep();
+    for (const GatewayLinks::Arrival& arrival : links.Take()) {
+      if (arrival.kind != GatewayLinks::Arrival::Kind::kEnded) continue;
+      membership.Ended(arrival.link, arrival.why, clock.Now());
+    }
+  }
+}
+
+// ---- Work
+
+// Whether anything was computed.
+bool WorkerHost::State::Step() {
+  for (const PageCarrier::Done& done : carrier->Poll()) {
+    worker->WriteDone(done.write, done.ok, clock.Now());
+  }
+  Bar();
+  worker->Tick(clock.Now());
+  if (!worker->HasWork()) return false;
+  const StepPlan& plan = worker->Plan(clock.Now());
+  if (plan.slices.empty()) return false;
+  std::vector<SliceResult> results = executor.Execute(plan);
+  worker->Commit(std::move(results), clock.Now());
+  return true;
 }
 
 void WorkerHost::State::Flush() {
@@ -168,44 +248,23 @@ void WorkerHost::State::Flush() {
     carrier->Write(write);
   }
   for (Outgoing& outgoing : worker->TakeMessages()) {
-    if (!connection) continue;  // Said again, or a lease ends it.
-    connection->Send(
-        EncodeClusterMessage(RelayMessage{self, outgoing.to, std::move(outgoing.message)}));
+    const NodeId gateway = IdOf(outgoing.message).gateway;
+    const auto link = outgoing.to == gateway ? membership.RouteTo(gateway)
+                                             : membership.RouteVia(gateway, outgoing.to);
+    if (!link) continue;  // Said again, or a lease ends it.
+    links.Send(*link, RelayMessage{self, outgoing.to, std::move(outgoing.message)});
   }
-}
-
-void WorkerHost::State::Beat() {
-  const Seconds now = clock.Now();
-  if (!connection || now - last_ping < kHeartbeat) return;
-  last_ping = now;
-  if (now - last_report < kReport) {
-    return connection->Send(EncodeClusterMessage(PingMessage{}));
-  }
-  last_report = now;
-  const WorkerStats stats = worker->stats();
-  connection->Send(EncodeClusterMessage(ReportMessage{.running = stats.scheduler.running,
-                                                      .waiting = stats.scheduler.waiting,
-                                                      .held = stats.scheduler.held,
-                                                      .reserved = stats.scheduler.reserved,
-                                                      .stopping = stats.stopping,
-                                                      .blocks_total = stats.scheduler.blocks_total,
-                                                      .blocks_used = stats.scheduler.blocks_used,
-                                                      .prefill_tokens = stats.prefill_tokens,
-                                                      .decode_tokens = stats.decode_tokens,
-                                                      .pages_written = stats.pages_written,
-                                                      .handovers = stats.handovers,
-                                                      .expired_leases = stats.expired_leases}));
 }
 
 void WorkerHost::State::Sleep() {
-  Seconds most = gone.empty() ? kIdle : kBarring;
+  Seconds most = barring.empty() ? kIdle : kBarring;
   if (const auto timer = worker->NextTimer()) {
     most = std::clamp(*timer - clock.Now(), Seconds(0), most);
   }
   std::unique_lock lock(mutex);
   wake.wait_for(lock, std::chrono::nanoseconds(static_cast<int64_t>(most.value * 1e9)),
-                [this] { return !inbox.empty() || connection_ended || written; });
-  written = false;
+                [this] { return woken; });
+  woken = false;
 }
 
 bool WorkerHost::State::Idle() const {
@@ -219,48 +278,42 @@ WorkerHost::WorkerHost(WorkerHostOptions options, Executor& executor, CarrierMak
                                      logger)) {}
 WorkerHost::~WorkerHost() = default;
 
-Result<void> WorkerHost::Run(const std::atomic<bool>& stop, Seconds drain, Seconds patience) {
+Result<void> WorkerHost::Run(const WorkerLife& life) {
   State& s = *state_;
+  if (s.options.tls) RETURN_IF_ERROR(s.links.UseTls(*s.options.tls));
+  s.membership.Expect(s.options.gateways);
+  s.membership.Heard(s.clock.Now());
   RETURN_IF_ERROR(s.BeNew());
-  s.last_heard = s.clock.Now();
-  std::optional<Seconds> stop_at;
+  Seconds leave_at;
   while (true) {
-    const Seconds now = s.clock.Now();
-    if (stop && !stop_at) stop_at = now + drain;
-    if (stop_at && (now >= *stop_at || s.Idle())) return {};
-    if (s.connection && !s.TakeInbox()) s.connection.reset();
+    if (life.stop && !s.leaving) {
+      s.leaving = true;
+      s.drain = life.drain;
+      leave_at = s.clock.Now() + life.drain;
+      s.TellAll(LeaveMessage{.drain = life.drain});
+    }
+    if (s.leaving && (s.clock.Now() >= leave_at || s.Idle())) break;
+    s.Dial();
+    RETURN_IF_ERROR(s.TakeArrivals());
     if (s.rejected) {
-      const std::string reason = *std::exchange(s.rejected, {});
-      if (reason.find("declared dead") == std::string::npos) {
-        return Error{Code::kInvalidArgument, "the gateway refuses this worker: " + reason};
+      const RejectMessage reject = *std::exchange(s.rejected, {});
+      if (!reject.dead) {
+        return Error{Code::kInvalidArgument, "the gateway refuses this worker: " + reject.reason};
       }
-      s.logger.Log(LogLevel::kWarning, "a new life", {{"reason", reason}});
-      s.connection.reset();
+      if (s.leaving) break;
+      s.logger.Log(LogLevel::kWarning, "a new life", {{"reason", reject.reason}});
       RETURN_IF_ERROR(s.BeNew());
     }
-    if (!s.connection && now - s.last_try >= kReconnect) {
-      if (const auto connected = s.Connect(); !connected && now - s.last_heard >= patience) {
-        return connected.error();
-      }
+    if (std::string why = s.membership.Deserted(life.patience, s.clock.Now()); !why.empty()) {
+      return Error{Code::kUnavailable, std::move(why)};
     }
-    for (const PageCarrier::Done& done : s.carrier->Poll()) {
-      s.worker->WriteDone(done.write, done.ok, s.clock.Now());
-    }
-    s.Bar();
-    s.worker->Tick(s.clock.Now());
-    bool computed = false;
-    if (s.worker->HasWork()) {
-      const StepPlan& plan = s.worker->Plan(s.clock.Now());
-      if (!plan.slices.empty()) {
-        std::vector<SliceResult> results = s.executor.Execute(plan);
-        s.worker->Commit(std::move(results), s.clock.Now());
-        computed = true;
-      }
-    }
+    const bool computed = s.Step();
     s.Flush();
-    s.Beat();
+    s.Report();
     if (!computed) s.Sleep();
   }
+  s.SayFarewell();
+  return {};
 }
 
 }  // namespace divisi

@@ -1,19 +1,21 @@
-// A worker process: the Worker with a clock, an executor, a connection to its gateway and a carrier
-// of pages. One thread computes and decides; the connection's loop only puts frames into its inbox.
+// A worker process: the Worker with a clock, an executor, connections to its gateways and a carrier
+// of pages. One thread computes and decides; the connections' loop only puts frames into an inbox.
 //
-// A worker that loses its gateway goes on with what it has until the leases end, and tries to come
-// back. One that the gateway has declared dead becomes a new one: all it had is dropped.
+// A worker that loses its gateways goes on with what it has until the leases end, and tries to come
+// back. One that was declared dead becomes a new one: all it had is dropped. control/membership.h
+// decides whom it is connected to and who of its peers is gone.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "divisi/control/cluster_message.h"
+#include "divisi/control/frame_connection.h"
+#include "divisi/control/membership.h"
 #include "divisi/control/page_carrier.h"
 #include "divisi/control/worker.h"
 #include "divisi/core/clock.h"
@@ -26,11 +28,18 @@ namespace divisi {
 struct WorkerHostOptions {
   WorkerRole role = WorkerRole::kReplica;
   std::string name;  // For people
-  std::string gateway_host = "127.0.0.1";
-  int gateway_port = 0;
+  std::vector<GatewayAddress> gateways;
+  std::optional<TlsFiles> tls;
   Compatibility compatibility;
   SchedulerOptions scheduler;
   HandoffTimes times;
+};
+
+// When Run returns.
+struct WorkerLife {
+  const std::atomic<bool>& stop;  // Set: the worker leaves
+  Seconds drain;                  // What runs then may go on for so long.
+  Seconds patience;               // Without any gateway
 };
 
 class WorkerHost {
@@ -45,11 +54,13 @@ class WorkerHost {
              const Clock& clock, Logger& logger);
   ~WorkerHost();
 
-  // Serves until `stop` is set: then what runs may go on for `drain`, and it returns.
-  // Errors: kUnavailable when no gateway was reached for `patience`; kInvalidArgument when the
-  // gateway refuses this worker (another model, say), with its reason; those of the carrier's
-  // maker.
-  Result<void> Run(const std::atomic<bool>& stop, Seconds drain, Seconds patience);
+  // Serves until it is to stop. Then its gateways are told, what runs goes on until it ends or
+  // `drain` is over, and it returns.
+  // Errors: kUnavailable when no gateway was reached for `patience`; kInvalidArgument when a
+  // gateway refuses this worker (another model, say), with its reason, or where the data address is
+  // one that only this machine reaches and the gateway is on another; those of the carrier's maker
+  // and of FrameLoop::UseTls.
+  Result<void> Run(const WorkerLife& life);
 
  private:
   struct State;

@@ -23,7 +23,7 @@ struct ClusterBackend::State {
         dispatcher(self, options.dispatch),
         registry(self, std::move(options.registry)) {}
 
-  void Accepted(const std::shared_ptr<FrameConnection>& connection);
+  void Accepted(Result<std::shared_ptr<FrameConnection>> accepted);
   void Frame(LinkId link, std::vector<std::byte> bytes);
   void Ended(LinkId link, const std::string& why);
   void TickNow();
@@ -35,7 +35,10 @@ struct ClusterBackend::State {
   void Do(SendAction& action) { Send(action.link, action.message); }
   void Do(CloseAction& action) { Close(action.link, action.why); }
   void Do(JoinedAction& action) { dispatcher.AddWorker(action.node, action.role); }
-  void Do(GoneAction& action) { dispatcher.RemoveWorker(action.node, clock.Now()); }
+  void Do(DrainAction& action) { dispatcher.Drain(action.node, clock.Now(), action.within); }
+  void Do(LostAction& action) { dispatcher.RemoveWorker(action.node, clock.Now()); }
+  void Do(VouchAction&) {}
+  void Do(BuryAction&) {}
   void Do(NoteAction& action);
   // Does what registry and dispatcher ask for, and turns the latter's events into tellings.
   void Collect();
@@ -58,17 +61,20 @@ struct ClusterBackend::State {
   FrameLoop loop;  // Last: its thread ends before what it uses goes.
 };
 
-void ClusterBackend::State::Accepted(const std::shared_ptr<FrameConnection>& connection) {
+void ClusterBackend::State::Accepted(Result<std::shared_ptr<FrameConnection>> accepted) {
+  if (!accepted) {
+    return logger.Log(LogLevel::kWarning, "control connection refused",
+                      {{"why", accepted.error().message}});
+  }
   LinkId link = 0;
   {
     const std::lock_guard lock(mutex);
     link = ++last_link;
-    links[link] = connection;
+    links[link] = *accepted;
   }
   // The connection holds its callbacks until it ends, and the loop ends before this does.
-  FrameLoop::Start(
-      connection, [this, link](std::vector<std::byte> bytes) { Frame(link, std::move(bytes)); },
-      [this, link](const std::string& why) { Ended(link, why); });
+  (*accepted)->Start([this, link](std::vector<std::byte> bytes) { Frame(link, std::move(bytes)); },
+                     [this, link](const std::string& why) { Ended(link, why); });
 }
 
 void ClusterBackend::State::Frame(LinkId link, std::vector<std::byte> bytes) {
@@ -82,12 +88,18 @@ void ClusterBackend::State::Frame(LinkId link, std::vector<std::byte> bytes) {
     } else if (const auto* query = std::get_if<QueryMessage>(&*message)) {
       const auto answer = AnswerQuery(query->words, dispatcher, registry, clock.Now());
       Send(link, AnswerMessage{answer.ok(), answer ? *answer : answer.error().message});
+    } else if (std::holds_alternative<PingMessage>(*message)) {
+      // It is heard.
     } else if (!from) {
       Close(link, "no hello came first");
     } else if (auto* relay = std::get_if<RelayMessage>(&*message)) {
       Relay(*from, std::move(*relay), std::move(bytes));
     } else if (const auto* report = std::get_if<ReportMessage>(&*message)) {
       registry.Report(link, *report);
+    } else if (const auto* leave = std::get_if<LeaveMessage>(&*message)) {
+      registry.Leave(link, *leave);
+    } else if (const auto* gone = std::get_if<PeerGoneMessage>(&*message)) {
+      registry.Barred(gone->node);
     }
     Collect();
   }
@@ -165,9 +177,11 @@ ClusterBackend::ClusterBackend(ClusterBackendOptions options, const Clock& clock
 }
 ClusterBackend::~ClusterBackend() = default;
 
+Result<void> ClusterBackend::UseTls(const TlsFiles& files) { return state_->loop.UseTls(files); }
+
 Result<int> ClusterBackend::Listen(const std::string& host, int port) {
   return state_->loop.Listen(
-      host, port, [state = state_.get()](auto connection) { state->Accepted(connection); });
+      host, port, [state = state_.get()](auto accepted) { state->Accepted(std::move(accepted)); });
 }
 
 Result<RequestId> ClusterBackend::Submit(Request request, Engine::EventSink sink) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "divisi/control/frame_connection.h"
 #include "divisi/control/registry.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
@@ -27,6 +28,8 @@ class ClusterBackend final : public RequestBackend {
   ClusterBackend(ClusterBackendOptions options, const Clock& clock, Logger& logger);
   ~ClusterBackend() override;
 
+  // Before Listen. Errors: as FrameLoop::UseTls.
+  Result<void> UseTls(const TlsFiles& files);
   // Takes workers from now on; returns the port. Errors: as FrameLoop::Listen.
   Result<int> Listen(const std::string& host, int port);
 

@@ -9,6 +9,8 @@
 namespace divisi {
 namespace {
 
+constexpr Seconds kDrain{60};
+
 Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
   const ReportMessage& report = member.report;
   Json worker = Json::MakeObject();
@@ -43,6 +45,9 @@ std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, S
   for (const WorkerLoad& load : dispatcher.loads(now)) {
     workers.Append(WorkerStatus(registry.members().at(load.node), load));
   }
+  for (const auto& [node, member] : registry.members()) {  // Not the dispatcher's any more
+    if (member.away) workers.Append(WorkerStatus(member, {node, member.hello.role}));
+  }
   out.Set("workers", std::move(workers));
   return out.Dump();
 }
@@ -62,7 +67,8 @@ Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatche
   if (words.size() == 1 && words[0] == "status") return StatusText(dispatcher, registry, now);
   if (words.size() == 2 && words[0] == "drain") {
     ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
-    dispatcher.Drain(node, now, Seconds(60));
+    registry.Drain(node, kDrain);
+    dispatcher.Drain(node, now, kDrain);
     return StatusText(dispatcher, registry, now);
   }
   if (words.size() == 3 && words[0] == "role") {
@@ -70,7 +76,7 @@ Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatche
     ASSIGN_OR_RETURN(const WorkerRole role, RoleOf(words[2]));
     // Any worker can do each part: what it has under the old role it ends.
     registry.SetRole(node, role);
-    dispatcher.AddWorker(node, role);
+    if (!registry.members().at(node).away) dispatcher.AddWorker(node, role);
     return StatusText(dispatcher, registry, now);
   }
   return Error{Code::kInvalidArgument, "expected status, drain NAME, or role NAME ROLE"};

@@ -1,0 +1,29 @@
+// What gateways, workers and `divisi cluster` are told on the command line about their control
+// connections.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "divisi/control/frame_connection.h"
+#include "divisi/core/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace divisi {
+
+struct ControlTlsOptions {
+  std::string certificate;
+  std::string key;
+  std::string authority;
+
+  // None where none is given. Errors: kInvalidArgument where some are.
+  Result<std::optional<TlsFiles>> Files() const;
+};
+
+// --control-cert, --control-key, --control-ca
+void AddControlTlsOptions(CLI::App& command, ControlTlsOptions& options);
+
+}  // namespace divisi

@@ -1,0 +1,198 @@
+// Frames over a stream of Boost.Asio, plain or TLS. Part of frame_connection.cc.
+#pragma once
+
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "divisi/control/cluster_message.h"
+#include "divisi/control/frame_connection.h"
+#include "divisi/core/format.h"
+
+namespace divisi::frame {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// Every frame's length; the first bytes tell TLS from plain (frame_connection.cc).
+inline constexpr size_t kLengthBytes = 4;
+using FirstBytes = std::array<std::byte, kLengthBytes>;
+
+inline std::chrono::nanoseconds Duration(Seconds time) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(time.value * 1e9));
+}
+
+inline std::vector<std::byte> WithLength(const std::vector<std::byte>& frame) {
+  std::vector<std::byte> bytes(kLengthBytes);
+  for (size_t i = 0; i < kLengthBytes; ++i) {
+    bytes[i] = static_cast<std::byte>((frame.size() >> (8 * i)) & 0xff);
+  }
+  bytes.insert(bytes.end(), frame.begin(), frame.end());
+  return bytes;
+}
+
+struct PeerAddress {
+  std::string text = "?";
+  bool loopback = false;
+};
+
+inline PeerAddress PeerOf(const tcp::socket& socket) {
+  error_code error;
+  const tcp::endpoint end = socket.remote_endpoint(error);
+  if (error) return {};
+  const std::string host = end.address().to_string();
+  return {end.address().is_v6() ? Format("[{}]:{}", host, end.port())
+                                : Format("{}:{}", host, end.port()),
+          end.address().is_loopback()};
+}
+
+// What the loop ends when it ends.
+class Ending {
+ public:
+  virtual ~Ending() = default;
+  virtual void End(const std::string& why) = 0;
+};
+
+// All members are the loop thread's own; Send and Close post to it.
+template <typename Stream>
+class StreamConnection final : public FrameConnection,
+                               public Ending,
+                               public std::enable_shared_from_this<StreamConnection<Stream>> {
+ public:
+  // read: bytes of the first length that came already.
+  StreamConnection(Stream stream, PeerAddress peer, size_t read, const FirstBytes& bytes)
+      : stream_(std::move(stream)),
+        silence_(stream_.get_executor()),
+        peer_(std::move(peer)),
+        length_(bytes),
+        length_read_(read) {
+    error_code ignored;
+    stream_.lowest_layer().set_option(tcp::no_delay(true), ignored);
+  }
+
+  void Start(OnFrame frame, OnEnd end) override {
+    asio::post(stream_.get_executor(), [self = this->shared_from_this(), frame = std::move(frame),
+                                        end = std::move(end)]() mutable {
+      self->on_frame_ = std::move(frame);
+      self->on_end_ = std::move(end);
+      if (self->ended_) return self->TellEnd();
+      self->WatchSilence();
+      self->ReadLength();
+    });
+  }
+  void Send(std::vector<std::byte> frame) override {
+    asio::post(stream_.get_executor(),
+               [self = this->shared_from_this(), frame = std::move(frame)]() mutable {
+                 self->Queue(std::move(frame));
+               });
+  }
+  void Close(const std::string& why) override {
+    asio::post(stream_.get_executor(),
+               [self = this->shared_from_this(), why] { self->CloseWhenSent(why); });
+  }
+  const std::string& peer() const override { return peer_.text; }
+  bool peer_is_loopback() const override { return peer_.loopback; }
+
+  void End(const std::string& why) override {
+    if (ended_) return;
+    ended_ = true;
+    why_ = why;
+    error_code ignored;
+    stream_.lowest_layer().close(ignored);
+    silence_.cancel();
+    TellEnd();
+  }
+
+ private:
+  void TellEnd() {
+    if (!on_end_) return;
+    on_frame_ = nullptr;
+    std::exchange(on_end_, nullptr)(why_);
+  }
+
+  // What was sent before, a refusal say, still goes out; the other side's silence bounds it.
+  void CloseWhenSent(const std::string& why) {
+    if (queue_.empty()) return End(why);
+    closing_ = true;
+    why_ = why;
+    on_frame_ = nullptr;
+  }
+
+  void WatchSilence() {
+    silence_.expires_after(Duration(kSilence));
+    silence_.async_wait([self = this->shared_from_this()](error_code error) {
+      if (!error) self->End("nothing was heard for " + HumanSeconds(kSilence));
+    });
+  }
+
+  void ReadLength() {
+    const size_t have = std::exchange(length_read_, 0);
+    asio::async_read(stream_, asio::buffer(length_.data() + have, kLengthBytes - have),
+                     [self = this->shared_from_this()](error_code error, size_t) {
+                       if (error) return self->End(error.message());
+                       uint32_t length = 0;
+                       for (size_t i = 0; i < kLengthBytes; ++i) {
+                         length |= std::to_integer<uint32_t>(self->length_[i]) << (8 * i);
+                       }
+                       if (length > kMostFrameBytes) return self->End("a frame beyond the bound");
+                       self->ReadBody(length);
+                     });
+  }
+
+  void ReadBody(uint32_t length) {
+    body_.resize(length);
+    asio::async_read(stream_, asio::buffer(body_),
+                     [self = this->shared_from_this()](error_code error, size_t) {
+                       if (error) return self->End(error.message());
+                       self->WatchSilence();
+                       if (self->on_frame_) self->on_frame_(std::move(self->body_));
+                       self->body_ = {};
+                       if (!self->ended_) self->ReadLength();
+                     });
+  }
+
+  void Queue(std::vector<std::byte> frame) {
+    if (ended_ || closing_) return;
+    queued_bytes_ += frame.size();
+    if (queued_bytes_ > kMostQueuedBytes) return End("the other side does not read");
+    queue_.push_back(WithLength(frame));
+    if (queue_.size() == 1) Write();
+  }
+
+  void Write() {
+    asio::async_write(stream_, asio::buffer(queue_.front()),
+                      [self = this->shared_from_this()](error_code error, size_t) {
+                        if (error) return self->End(error.message());
+                        self->queued_bytes_ -= self->queue_.front().size() - kLengthBytes;
+                        self->queue_.pop_front();
+                        if (!self->queue_.empty()) return self->Write();
+                        if (self->closing_) self->End(self->why_);
+                      });
+  }
+
+  Stream stream_;
+  asio::steady_timer silence_;
+  const PeerAddress peer_;
+  OnFrame on_frame_;
+  OnEnd on_end_;
+  bool ended_ = false;
+  bool closing_ = false;
+  std::string why_;
+  FirstBytes length_{};
+  size_t length_read_ = 0;
+  std::vector<std::byte> body_;
+  std::deque<std::vector<std::byte>> queue_;
+  size_t queued_bytes_ = 0;
+};
+
+}  // namespace divisi::frame
