@@ -83,5 +83,73 @@ TEST(WorkerTest, WhatAPrefillWorkerCanNotRunIsRefusedBeforeItsDecodeWorkerIsTold
   EXPECT_TRUE(std::holds_alternative<RefusedMessage>(messages[0].message));
 }
 
+bool IsRefused(const std::vector<Outgoing>& messages, Code code) {
+  return messages.size() == 1 && std::holds_alternative<RefusedMessage>(messages[0].message) &&
+         std::get<RefusedMessage>(messages[0].message).error.code == code;
+}
+
+bool IsReserved(const std::vector<Outgoing>& messages) {
+  return messages.size() == 1 && std::holds_alternative<ReservedMessage>(messages[0].message);
+}
+
+// P is silent, a stopped process say, and its writes may be under way: D asks again and again, and
+// gives the pages to nobody, until P is fenced. What P then says of the old transfer changes
+// nothing.
+TEST(WorkerTest, PagesOfAnAbortedPromptAreReusedOnlyWhenNoWriteCanLand) {
+  Worker worker(kDecode, {.blocks = 4}, {});
+  const auto reserve = [&](TransferId id, NodeId prefill, double now) {
+    worker.Receive(kGateway, ReserveMessage{id, Prompt(40, 5), prefill}, Seconds(now));
+    return worker.TakeMessages();
+  };
+  constexpr TransferId kNext{kGateway, 8, 1};
+  constexpr NodeId kOther{4};
+  ASSERT_TRUE(IsReserved(reserve(kTransfer, kPrefill, 0)));
+  worker.Receive(kGateway, AbortMessage{kTransfer}, Seconds(1));
+  int asked = static_cast<int>(worker.TakeMessages().size());
+  for (int i = 2; i < 30; ++i) {  // Beyond every lease.
+    worker.Tick(Seconds(i));
+    for (const Outgoing& outgoing : worker.TakeMessages()) {
+      EXPECT_EQ(outgoing.to, kPrefill);
+      EXPECT_TRUE(std::holds_alternative<AbortMessage>(outgoing.message));
+      ++asked;
+    }
+    EXPECT_EQ(worker.stats().stopping, 1);
+    EXPECT_EQ(worker.stats().scheduler.blocks_used, 3);
+    EXPECT_TRUE(IsRefused(reserve({kGateway, 100 + static_cast<uint64_t>(i), 1}, kOther, i),
+                          Code::kResourceExhausted));
+  }
+  EXPECT_GT(asked, 20);
+  worker.PeerGone(kPrefill, Seconds(30));
+  worker.TakeMessages();
+  EXPECT_EQ(worker.stats().scheduler.blocks_used, 0);
+  ASSERT_TRUE(IsReserved(reserve(kNext, kOther, 31)));
+  worker.Receive(kPrefill, HandoverMessage{kTransfer, {}, {}}, Seconds(32));
+  worker.Receive(kPrefill, StoppedMessage{kNext}, Seconds(32));  // Not its transfer.
+  EXPECT_EQ(worker.stats().scheduler.reserved, 1);
+  EXPECT_EQ(worker.stats().scheduler.blocks_used, 3);
+  worker.Verify();
+}
+
+// A request handed over, answered and forgotten; eight hours of nothing; another one.
+TEST(WorkerTest, AfterHoursWithoutWorkItServesAsBefore) {
+  Worker worker(kDecode, {.blocks = 8, .share_prefixes = false}, {});
+  SimExecutor executor({.blocks = 8});
+  double now = 0;
+  for (uint64_t number = 1; number <= 3; ++number) {
+    const TransferId id{kGateway, number, 1};
+    worker.Receive(kGateway, ReserveMessage{id, Prompt(40, 1), kPrefill}, Seconds(now));
+    ASSERT_TRUE(IsReserved(worker.TakeMessages())) << number;
+    worker.Receive(kPrefill, HandoverMessage{id, {.token = 5}, {}}, Seconds(now + 1));
+    EXPECT_EQ(worker.TakeMessages().size(), 2u) << number;  // Taken, and the token.
+    worker.Receive(kGateway, AbortMessage{id}, Seconds(now + 2));
+    for (int minute = 0; minute < 8 * 60; ++minute) worker.Tick(Seconds(now += 60));
+    EXPECT_FALSE(worker.NextTimer()) << number;  // Nothing is remembered.
+    EXPECT_EQ(worker.stats().incoming, 0);
+    EXPECT_EQ(worker.stats().scheduler.blocks_used, 0);
+    EXPECT_EQ(worker.stats().expired_leases, 0);
+    worker.Verify();
+  }
+}
+
 }  // namespace
 }  // namespace divisi
