@@ -83,9 +83,8 @@ Result<void> Completion::SubmitAll() {
     // The same prompt and seed give the same text wherever in the array the prompt stands.
     const uint64_t index = i % static_cast<size_t>(request_.generation.n);
     Result<RequestId> id = context_.model->backend->Submit(
-        EngineRequest(choices_[i], index), [self = shared_from_this(), i](RequestEvent event) {
-          self->Deliver(i, std::move(event));
-        });
+        EngineRequest(choices_[i], index),
+        [self = shared_from_this(), i](RequestEvent event) { self->Deliver(i, std::move(event)); });
     if (!id) return id.error();
     choices_[i].id = *id;
   }
@@ -128,8 +127,9 @@ void Completion::OnEvent(Choice& choice, RequestEvent& event) {
   choice.timeline = event.timeline;
   std::ranges::move(event.prompt_scores, std::back_inserter(choice.prompt_scores));
   if (event.finish == FinishReason::kError) {
-    failure_ = event.error ? event.error->message : "the engine failed; try again";
-    return Fail({.status = 500, .type = "internal_error", .message = failure_});
+    const Error error = event.error.value_or(Error{Code::kInternal, "it failed; try again"});
+    failure_ = error.message;
+    return Fail(FromError(error));
   }
   if (event.finish == FinishReason::kCancelled) {
     return Fail(ServerStops());

@@ -120,8 +120,8 @@ TEST_F(GatewayTest, EchoWithLogprobsScoresThePrompt) {
 // As many entries as completion_tokens, as of vLLM: who trains on them needs the end's logprob too.
 TEST_F(GatewayTest, TheEndTokenHasALogprobAndNoText) {
   for (const bool stream : {false, true}) {
-    auto exchange = Complete(
-        Format(R"({{"prompt":"x","max_tokens":5,"logprobs":0,"stream":{}}})", stream));
+    auto exchange =
+        Complete(Format(R"({{"prompt":"x","max_tokens":5,"logprobs":0,"stream":{}}})", stream));
     const RequestId id = backend_.submitted().back();
     const TokenId cat = tokenizer_.Encode("cat", false)[0];
     backend_.Send(id, {{.token = cat, .logprob = -1.0f}});
@@ -231,6 +231,31 @@ TEST_F(GatewayTest, AnEngineErrorEndsAStreamWithOneErrorEvent) {
   EXPECT_EQ(*events.back().Find("error")->Find("message"), Json("no numbers"));
   EXPECT_EQ(exchange->stream().find("[DONE]"), std::string::npos);
   EXPECT_FALSE(backend_.IsRunning(0));
+}
+
+// A cluster says only later that no worker had room, or that all are lost.
+TEST_F(GatewayTest, WhatFailsWhileItWaitsHasTheStatusOfItsReason) {
+  const std::pair<Code, int> cases[] = {{Code::kResourceExhausted, 429},
+                                        {Code::kUnavailable, 503},
+                                        {Code::kDeadlineExceeded, 504},
+                                        {Code::kInvalidArgument, 400}};
+  RequestId id = 0;
+  for (const auto& [code, status] : cases) {
+    auto exchange = Complete(R"({"prompt":"x"})");
+    backend_.Fail(id++, {code, "why"});
+    exchange->RunPosted();
+    ASSERT_TRUE(exchange->response());
+    EXPECT_EQ(exchange->response()->status, status);
+    const bool retry = std::ranges::any_of(exchange->response()->headers,
+                                           [](const auto& h) { return h.first == "Retry-After"; });
+    EXPECT_EQ(retry, status == 429 || status == 503);
+  }
+  auto stream = Complete(R"({"prompt":"x","stream":true})");
+  backend_.Fail(id, {Code::kResourceExhausted, "why"});
+  stream->RunPosted();
+  const auto events = Events(stream->stream());
+  ASSERT_EQ(events.size(), 1);
+  EXPECT_EQ(*events[0].Find("error")->Find("type"), Json("rate_limit_error"));
 }
 
 TEST_F(GatewayTest, AnEngineErrorIsA500AndOneLineOfTheLog) {
