@@ -144,14 +144,13 @@ class Family {
         }
       }
     }
-    End();
-    return 0;
+    return End() ? 0 : 1;
   }
 
  private:
   int Abandon(const Child& child, const char* why) {
     std::fprintf(stderr, "divisi: %s: %s\n", child.name().c_str(), why);
-    End();
+    (void)End();
     return child.exit_status() != 0 ? child.exit_status() : 1;
   }
 
@@ -164,21 +163,29 @@ class Family {
     for (Child& child : children_) child.Drain();
   }
 
-  // The gateway first: it lets requests end while their workers are there.
-  void End() {
-    StopAndWait(children_.front(), Seconds(40));
+  // The gateway first: it lets requests end while their workers are there. False when one of them
+  // had to be killed.
+  bool End() {
+    bool all = StopAndWait(children_.front(), Seconds(40));
     for (Child& child : children_) child.Signal(SIGTERM);
-    for (Child& child : children_) StopAndWait(child, Seconds(10));
+    for (Child& child : children_) all &= StopAndWait(child, Seconds(10));
+    return all;
   }
 
-  void StopAndWait(Child& child, Seconds patience) {
+  bool StopAndWait(Child& child, Seconds patience) {
     child.Signal(SIGTERM);
     const Seconds give_up = clock_.Now() + patience;
+    bool killed = false;
     while (child.running()) {
       Wait(Seconds(0.05));
       child.Reap(clock_.Now());
-      if (clock_.Now() >= give_up) child.Signal(SIGKILL);
+      if (killed || clock_.Now() < give_up) continue;
+      killed = true;
+      std::printf("[up] %s did not end in %s: killed\n", child.name().c_str(),
+                  HumanSeconds(patience).c_str());
+      child.Signal(SIGKILL);
     }
+    return !killed;
   }
 
   const std::atomic<bool>& stop_;
