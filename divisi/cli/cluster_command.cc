@@ -1,11 +1,13 @@
-// divisi cluster: look at a running cluster, drain a worker, change its role.
+// divisi cluster: look at a running cluster, drain a worker and take that back, change its role.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
@@ -24,9 +26,12 @@ struct Options {
   std::string worker;
   std::string role;
   ControlTlsOptions tls;
+  std::string timeout = "60 s";
+  bool wait = false;
 };
 
 constexpr Seconds kPatience{5};
+constexpr std::chrono::milliseconds kAskAgain{200};
 
 // One question over one connection. What the loop's thread leaves, under the lock.
 struct Asking {
@@ -73,33 +78,78 @@ Result<AnswerMessage> Ask(const Options& options, std::vector<std::string> words
   return Error{Code::kUnavailable, Format("{} gave no answer", options.gateway)};
 }
 
+// The threshold and its terms, in the order of HandoverThreshold's formula.
+std::string ThresholdText(const Json& threshold) {
+  const auto ms = [&](const char* key) { return threshold.Find(key)->as_double() * 1e3; };
+  const Json* from = threshold.Find("from_tokens");
+  const std::string tokens =
+      from->is_number() ? Format("from {} tokens", from->as_int()) : std::string("at no length");
+  if (threshold.Find("given")->as_bool()) return Format("prompts are handed over {}\n", tokens);
+  return Format(
+      "prompts are handed over {}: {:.4g} ms a token for each of {} streams against {:.3g} ms to "
+      "reserve, {:.4g} ms a token of the last chunk to send and a step of {:.3g} ms\n",
+      tokens, ms("work_seconds_per_token"), threshold.Find("streams")->as_int(),
+      ms("reserve_seconds"), ms("transfer_seconds_per_token"), ms("step_seconds"));
+}
+
 std::string Table(const Json& status) {
   std::string text = Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
                             "worker", "role", "requests", "running", "held", "reserved", "pages",
                             "prefilled", "decoded", "handovers", "state");
   for (const Json& worker : status.Find("workers")->as_array()) {
     const auto number = [&](const char* key) { return worker.Find(key)->as_int(); };
-    const char* state = worker.Find("draining")->as_bool()     ? "draining"
-                        : !worker.Find("connected")->as_bool() ? "lost"
-                                                               : "ready";
+    std::string state = worker.Find("state")->as_string();
+    if (state == "draining") {
+      state += Format(", {:.0f} s left", worker.Find("drain_left_seconds")->as_double());
+    } else if (worker.Find("full")->as_bool()) {
+      state += ", full";
+    }
     text += Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
                    worker.Find("name")->as_string(), worker.Find("role")->as_string(),
                    number("requests"), number("running"), number("held"), number("reserved"),
                    Format("{}/{}", number("pages_used"), number("pages_total")),
                    number("prefill_tokens"), number("decode_tokens"), number("handovers"), state);
   }
-  return text + Format("{} requests, {} of them waiting\n", status.Find("live")->as_int(),
-                       status.Find("waiting")->as_int());
+  text += Format("{} requests, {} without a first token, {} waiting for a worker; policy {}\n",
+                 status.Find("live")->as_int(), status.Find("waiting")->as_int(),
+                 status.Find("queued")->as_int(), status.Find("policy")->as_string());
+  const Json* threshold = status.Find("disaggregate");
+  return threshold == nullptr ? text : text + ThresholdText(*threshold);
 }
 
-void Run(const Options& options, std::vector<std::string> words) {
+Json StatusAfter(const Options& options, std::vector<std::string> words) {
   const auto answer = Ask(options, std::move(words));
   if (!answer) FailCommand(answer.error());
   if (!answer->ok) FailCommand({Code::kInvalidArgument, answer->text});
-  const auto status = Json::Parse(answer->text);
+  auto status = Json::Parse(answer->text);
   if (!status) FailCommand(status.error());
-  std::fputs(options.format == "json" ? (status->Dump(2) + "\n").c_str() : Table(*status).c_str(),
+  return std::move(*status);
+}
+
+void Print(const Options& options, const Json& status) {
+  std::fputs(options.format == "json" ? (status.Dump(2) + "\n").c_str() : Table(status).c_str(),
              stdout);
+}
+
+void Run(const Options& options, std::vector<std::string> words) {
+  Print(options, StatusAfter(options, std::move(words)));
+}
+
+// Whether the worker has requests left. One that is gone has none.
+bool HasRequests(const Json& status, const std::string& name) {
+  for (const Json& worker : status.Find("workers")->as_array()) {
+    if (worker.Find("name")->as_string() == name) return worker.Find("requests")->as_int() > 0;
+  }
+  return false;
+}
+
+void Drain(const Options& options) {
+  Json status = StatusAfter(options, {"drain", options.worker, options.timeout});
+  while (options.wait && HasRequests(status, options.worker)) {
+    std::this_thread::sleep_for(kAskAgain);
+    status = StatusAfter(options, {"status"});
+  }
+  Print(options, status);
 }
 
 void AddCommon(CLI::App& command, Options& options) {
@@ -119,10 +169,21 @@ void AddClusterCommand(CLI::App& app) {
   CLI::App* status = group->add_subcommand("status", "Workers, their roles, loads and counters");
   AddCommon(*status, *options);
   status->callback([options] { Run(*options, {"status"}); });
-  CLI::App* drain = group->add_subcommand("drain", "A worker gets no new requests");
+  CLI::App* drain = group->add_subcommand(
+      "drain", "A worker gets no new requests; what it has ends in bounded time");
   AddCommon(*drain, *options);
   drain->add_option("worker", options->worker, "Its name")->required();
-  drain->callback([options] { Run(*options, {"drain", options->worker}); });
+  drain
+      ->add_option(
+          "--timeout", options->timeout,
+          "When requests without a first token go elsewhere and the rest end with an error")
+      ->capture_default_str();
+  drain->add_flag("--wait", options->wait, "Return when it has no requests any more");
+  drain->callback([options] { Drain(*options); });
+  CLI::App* undrain = group->add_subcommand("undrain", "A drained worker gets requests again");
+  AddCommon(*undrain, *options);
+  undrain->add_option("worker", options->worker, "Its name")->required();
+  undrain->callback([options] { Run(*options, {"undrain", options->worker}); });
   CLI::App* role = group->add_subcommand(
       "role", "Change a worker's role; what it has goes on, and its weights stay");
   AddCommon(*role, *options);

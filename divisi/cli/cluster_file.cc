@@ -41,6 +41,13 @@ Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& fi
       if (port == 0) http = own;
       control = gateway.Get<int64_t>("control_port", {.fallback = 8001, .least = 1, .most = 65535});
       Append(plan.gateway.args, {"--host", host});
+      if (const auto policy = gateway.Find<std::string>(
+              "policy", {.one_of = {"round-robin", "least-loaded", "expected-ttft"}})) {
+        Append(plan.gateway.args, {"--policy", *policy});
+      }
+      if (const auto from = gateway.Find<std::string>("disaggregate_from")) {
+        Append(plan.gateway.args, {"--disaggregate-from", *from});
+      }
       AppendArgs(gateway, plan.gateway.args);
     });
     Append(plan.gateway.args,

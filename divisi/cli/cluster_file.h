@@ -1,7 +1,8 @@
 // The cluster of one machine as a YAML file: what `divisi up` starts.
 //
 //   model: models/tiny-qwen3              # A checkpoint directory, beside the file or absolute
-//   gateway: {host: 127.0.0.1, port: 8000, control_port: 8001, args: [--max-waiting, "512"]}
+//   gateway: {host: 127.0.0.1, port: 8000, control_port: 8001, policy: expected-ttft,
+//             disaggregate_from: auto, args: [--max-waiting, "512"]}
 //   workers:
 //     - {role: prefill, count: 1, threads: 1, kv_memory: 256 MiB, args: []}
 //     - {role: decode, count: 1}

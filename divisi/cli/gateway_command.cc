@@ -1,5 +1,6 @@
 // divisi gateway: the OpenAI surface over workers that connect to it.
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
 #include "divisi/core/clock.h"
+#include "divisi/core/format.h"
 #include "divisi/core/log.h"
 #include "divisi/serve/cluster_backend.h"
 #include "divisi/serve/gateway.h"
@@ -22,9 +24,37 @@ struct GatewayCommandOptions {
   ServeOptions serve;
   std::string control_host = "127.0.0.1";
   int control_port = 8001;
-  int64_t disaggregate_from = 0;
   ControlTlsOptions tls;
+  std::string policy = PolicyName(RoutePolicy::kExpectedTtft);
+  std::string disaggregate_from = "auto";
 };
+
+// Nothing for "auto".
+Result<std::optional<int64_t>> ParseDisaggregateFrom(const std::string& text) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  if (text == "auto") return std::optional<int64_t>();
+  int64_t tokens = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (error == std::errc() && end == text.data() + text.size() && tokens >= 0 &&
+      tokens <= kMostTokens) {
+    return std::optional(tokens);
+  }
+  return Error{Code::kInvalidArgument,
+               Format("--disaggregate-from: '{}' is neither auto nor a number of tokens from 0 to "
+                      "{}",
+                      text, kMostTokens)};
+}
+
+DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
+  const auto policy = ParsePolicy(options.policy);
+  if (!policy) FailCommand(WithContext(policy.error(), "--policy"));
+  const auto from = ParseDisaggregateFrom(options.disaggregate_from);
+  if (!from) FailCommand(from.error());
+  return {.max_waiting = options.serve.max_waiting,
+          .disaggregate_from = *from,
+          .policy = *policy,
+          .keep_choices = options.serve.log_level == "debug"};
+}
 
 // The parts of a gateway, torn down in the reverse order.
 class GatewayProcess {
@@ -32,9 +62,7 @@ class GatewayProcess {
   GatewayProcess(const GatewayCommandOptions& options, Logger& logger)
       : options_(options),
         logger_(logger),
-        backend_({.dispatch = {.max_waiting = options.serve.max_waiting,
-                               .disaggregate_from = options.disaggregate_from}},
-                 clock_, logger),
+        backend_({.dispatch = DispatchOptions(options)}, clock_, logger),
         gateway_({.model_names = ServedNames(options.serve),
                   .api_key = options.serve.api_key,
                   .allowed_origin = options.serve.allowed_origin,
@@ -83,7 +111,7 @@ class GatewayProcess {
 void Run(const GatewayCommandOptions& options) {
   auto* stop = new StopSignal;  // For the process's life, as its header asks.
   RaiseDescriptorLimit();
-  Logger logger({.json = options.serve.log_json});
+  Logger logger(LogOptions(options.serve));
   GatewayProcess process(options, logger);
   if (const auto started = process.Start(); !started) FailCommand(started.error());
   stop->ServeUntilAsked();
@@ -120,10 +148,14 @@ void AddGatewayCommand(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command
       .add_option("--disaggregate-from", options->disaggregate_from,
-                  "Prompts of at least this many tokens go to prefill and decode workers where "
-                  "there are replicas too; 0 is all")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+                  "Prompts of at least this many tokens are handed from prefill to decode workers; "
+                  "shorter ones run whole. 0 is all; auto weighs what it costs by measured rates")
+      ->capture_default_str();
+  command
+      .add_option("--policy", options->policy,
+                  "Which worker gets a request: round-robin, least-loaded, or expected-ttft, the "
+                  "shortest expected time to its first token")
+      ->capture_default_str();
   AddControlTlsOptions(command, options->tls);
   AddProcessOptions(command, serve);
   command.callback([options] { Run(*options); });

@@ -95,7 +95,7 @@ Result<void> Server::LoadModel() {
 void Serve(const ServeOptions& options) {
   auto* stop = new StopSignal;  // For the process's life, as its header asks.
   RaiseDescriptorLimit();
-  Logger logger({.json = options.log_json});
+  Logger logger(LogOptions(options));
   Server server(options, logger);
   if (const auto started = server.Start(); !started) FailCommand(started.error());
   stop->ServeUntilAsked();

@@ -84,6 +84,18 @@ void AddLimitOptions(CLI::App& serve, ServeOptions& options) {
                  "Do not share pages between requests with a common prefix");
 }
 
+Logger::Options LogOptions(const ServeOptions& options) {
+  constexpr std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
+                                                          {"info", LogLevel::kInfo},
+                                                          {"warning", LogLevel::kWarning},
+                                                          {"error", LogLevel::kError}};
+  Logger::Options log{.json = options.log_json};
+  for (const auto& [name, level] : kLevels) {
+    if (options.log_level == name) log.least = level;
+  }
+  return log;
+}
+
 void AddProcessOptions(CLI::App& serve, ServeOptions& options) {
   serve
       .add_option("--drain-seconds", options.drain_seconds,
@@ -91,6 +103,9 @@ void AddProcessOptions(CLI::App& serve, ServeOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 86400.0));
   serve.add_flag("--log-json", options.log_json, "Log one JSON object per line");
+  serve.add_option("--log-level", options.log_level, "The least that is logged")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
 }
 
 }  // namespace divisi

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "divisi/core/log.h"
+
 namespace CLI {
 class App;
 }
@@ -33,6 +35,7 @@ struct ServeOptions {
   bool share_prefixes = true;
   double drain_seconds = 30;
   bool log_json = false;
+  std::string log_level = "info";
   std::string allowed_origin;
 };
 
@@ -43,7 +46,8 @@ void AddComputeOptions(CLI::App& serve, ServeOptions& options);
 // --max-num-seqs, --max-num-batched-tokens, --max-model-len, --max-waiting, --kv-memory,
 // --no-prefix-caching
 void AddLimitOptions(CLI::App& serve, ServeOptions& options);
-// --drain-seconds, --log-json
+// --drain-seconds, --log-json, --log-level
 void AddProcessOptions(CLI::App& serve, ServeOptions& options);
+Logger::Options LogOptions(const ServeOptions& options);
 
 }  // namespace divisi

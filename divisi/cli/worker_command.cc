@@ -78,7 +78,7 @@ Result<std::vector<GatewayAddress>> GatewaysOf(const WorkerCommandOptions& optio
 
 void Run(const WorkerCommandOptions& options) {
   auto* signal = new StopSignal;  // For the process's life, as its header asks.
-  Logger logger({.json = options.serve.log_json});
+  Logger logger(LogOptions(options.serve));
   const SteadyClock clock;
   const auto gateways = GatewaysOf(options);
   if (!gateways) FailCommand(gateways.error());
@@ -100,7 +100,8 @@ void Run(const WorkerCommandOptions& options) {
                    .gateways = *gateways,
                    .tls = *tls,
                    .compatibility = CompatibilityOf(options.serve, *model),
-                   .scheduler = model->Scheduling(options.serve)},
+                   .scheduler = model->Scheduling(options.serve),
+                   .page = Bytes(pages.layout().PageBytes())},
                   *model->executor, make_carrier, clock, logger);
   static std::atomic<bool> stop{false};  // The waiting thread is never joined.
   std::thread([signal] {

@@ -239,6 +239,8 @@ void Put(WireWriter& out, const HelloMessage& m) {
   out.Put(c.page_tokens);
   out.Put(m.pages);
   out.Put(m.max_sequences);
+  out.Put(m.step_tokens);
+  out.Put(m.page_bytes);
   out.Put(m.data_address);
   PutBytes(out, m.data_descriptor);
   out.Put(m.gateways);
@@ -255,6 +257,8 @@ void Get(WireReader& in, HelloMessage& m) {
   c.page_tokens = in.Get<uint32_t>();
   m.pages = in.Get<int64_t>();
   m.max_sequences = in.Get<int64_t>();
+  m.step_tokens = in.Get<int64_t>();
+  m.page_bytes = in.Get<int64_t>();
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
   m.gateways = in.Get<uint32_t>();
@@ -316,15 +320,48 @@ void Get(WireReader& in, AnswerMessage& m) {
 
 // Numbers of a report, in order.
 constexpr int64_t ReportMessage::*kReportFields[] = {
-    &ReportMessage::running,       &ReportMessage::waiting,        &ReportMessage::held,
-    &ReportMessage::reserved,      &ReportMessage::stopping,       &ReportMessage::blocks_total,
-    &ReportMessage::blocks_used,   &ReportMessage::prefill_tokens, &ReportMessage::decode_tokens,
-    &ReportMessage::pages_written, &ReportMessage::handovers,      &ReportMessage::expired_leases};
+    &ReportMessage::running,      &ReportMessage::waiting,        &ReportMessage::held,
+    &ReportMessage::reserved,     &ReportMessage::prompt_backlog, &ReportMessage::stopping,
+    &ReportMessage::computing,    &ReportMessage::writing,        &ReportMessage::handed_over,
+    &ReportMessage::ending,       &ReportMessage::pages_reserved, &ReportMessage::pages_pinned,
+    &ReportMessage::blocks_total, &ReportMessage::blocks_used};
+void Put(WireWriter& out, const TimeCounts& times) {
+  for (const int64_t count : times.counts) out.Put(count);
+  out.Put(times.seconds);
+}
+void Get(WireReader& in, TimeCounts& times) {
+  for (int64_t& count : times.counts) count = in.Get<int64_t>();
+  times.seconds = in.GetDouble();
+}
+void Put(WireWriter& out, const WorkerRates& rates) {
+  for (const Seconds time : {rates.step, rates.per_token, rates.per_pair, rates.per_sequence}) {
+    out.Put(time.value);
+  }
+  out.Put(rates.write.value);
+  out.Put(rates.steps);
+  out.Put(rates.prompt_steps);
+  out.Put(rates.writes);
+}
+void Get(WireReader& in, WorkerRates& rates) {
+  for (Seconds* time : {&rates.step, &rates.per_token, &rates.per_pair, &rates.per_sequence}) {
+    time->value = in.GetDouble();
+  }
+  rates.write.value = in.GetDouble();
+  rates.steps = in.Get<int64_t>();
+  rates.prompt_steps = in.Get<int64_t>();
+  rates.writes = in.Get<int64_t>();
+}
 void Put(WireWriter& out, const ReportMessage& m) {
   for (const auto field : kReportFields) out.Put(m.*field);
+  for (const auto count : WorkerCounters::kCounts) out.Put(m.counters.*count);
+  for (const auto times : WorkerCounters::kTimes) Put(out, m.counters.*times);
+  Put(out, m.rates);
 }
 void Get(WireReader& in, ReportMessage& m) {
   for (const auto field : kReportFields) m.*field = in.Get<int64_t>();
+  for (const auto count : WorkerCounters::kCounts) m.counters.*count = in.Get<int64_t>();
+  for (const auto times : WorkerCounters::kTimes) Get(in, m.counters.*times);
+  Get(in, m.rates);
 }
 
 // The alternative's number, then its fields.

@@ -12,6 +12,7 @@
 
 #include "divisi/control/dispatcher.h"
 #include "divisi/control/handoff.h"
+#include "divisi/control/worker_counters.h"
 #include "divisi/core/result.h"
 
 namespace divisi {
@@ -42,6 +43,8 @@ struct HelloMessage {
   Compatibility compatibility;
   int64_t pages = 0;
   int64_t max_sequences = 0;
+  int64_t step_tokens = 0;  // Most of one step
+  int64_t page_bytes = 0;
   std::string data_address;  // Of its page memory; empty: it takes part in no transfer
   std::vector<std::byte> data_descriptor;
   uint32_t gateways = 1;  // That it is to be connected to, this one included
@@ -83,12 +86,15 @@ struct RelayMessage {
   NodeId to;
   HandoffMessage message;
 };
-// A worker to the gateway, every second: for status and metrics.
+// A worker to its gateways, twice a second: for status, metrics and choices. Gauges as of
+// WorkerStats.
 struct ReportMessage {
-  int64_t running = 0, waiting = 0, held = 0, reserved = 0, stopping = 0;
+  int64_t running = 0, waiting = 0, held = 0, reserved = 0, prompt_backlog = 0;
+  int64_t stopping = 0, computing = 0, writing = 0, handed_over = 0, ending = 0;
+  int64_t pages_reserved = 0, pages_pinned = 0;
   int64_t blocks_total = 0, blocks_used = 0;
-  int64_t prefill_tokens = 0, decode_tokens = 0, pages_written = 0, handovers = 0;
-  int64_t expired_leases = 0;
+  WorkerCounters counters;
+  WorkerRates rates;
 };
 
 // An operator to the gateway, instead of a hello: "status", "drain NAME", "role NAME ROLE".

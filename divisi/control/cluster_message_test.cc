@@ -16,6 +16,14 @@ Request Sample() {
   return request;
 }
 
+ReportMessage Report() {
+  ReportMessage report{.running = 1, .pages_pinned = 12};
+  report.counters.expired_leases = 13;
+  report.counters.tail_times.Add(Seconds(0.3));
+  report.rates.per_token = Seconds(1.5e-4);
+  return report;
+}
+
 std::vector<ClusterMessage> Samples() {
   const TransferId id{{7}, 8, 9};
   const SampledToken token{.token = 3, .logprob = -0.25f, .top = {{3, -0.25f}, {4, -2.0f}}};
@@ -33,7 +41,7 @@ std::vector<ClusterMessage> Samples() {
       PingMessage{},
       PeerUpMessage{.node = {4}, .data_address = "x"},
       PeerGoneMessage{{4}, PeerLoss::kDoubted},
-      ReportMessage{.running = 1, .expired_leases = 12},
+      Report(),
       QueryMessage{{"drain", "w1"}},
       AnswerMessage{true, "{}"},
       LeaveMessage{Seconds(30), true}};

@@ -52,8 +52,8 @@ void Dispatcher::State::Assign(uint64_t number, Job& job, const RouteOption& opt
     }
   }
   Node& computing = nodes_.at(job.prefill.value_or(*job.decode));
-  const Seconds work = computing.rates.Prefill(job.prompt_tokens(), computing.capacity.step_tokens,
-                                               computing.decoding);
+  const Seconds work = RatesOf(computing).Prefill(
+      job.prompt_tokens(), computing.capacity.step_tokens, computing.decoding);
   if (computing.prompts.empty()) computing.first_since = now;
   computing.prompts.emplace(number, work);
   computing.prompts_sum += work;
@@ -309,6 +309,7 @@ void Dispatcher::Tick(Seconds now) { state_->Tick(now); }
 std::vector<Outgoing> Dispatcher::TakeMessages() { return state_->TakeMessages(); }
 std::vector<DispatchEvent> Dispatcher::TakeEvents() { return state_->TakeEvents(); }
 std::vector<RouteNote> Dispatcher::TakeChoices() { return state_->TakeChoices(); }
+const DispatcherOptions& Dispatcher::options() const { return state_->options(); }
 int64_t Dispatcher::waiting() const { return state_->waiting(); }
 int64_t Dispatcher::live() const { return state_->live(); }
 DispatcherStats Dispatcher::stats() const { return state_->stats(); }

@@ -113,6 +113,7 @@ class Dispatcher {
   std::vector<DispatchEvent> TakeEvents();
   std::vector<RouteNote> TakeChoices();
 
+  const DispatcherOptions& options() const;
   int64_t waiting() const;
   int64_t live() const;  // Requests that have not ended
   DispatcherStats stats() const;

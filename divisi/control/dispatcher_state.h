@@ -28,6 +28,7 @@ class Dispatcher::State {
   std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }
   std::vector<DispatchEvent> TakeEvents() { return std::exchange(events_, {}); }
   std::vector<RouteNote> TakeChoices() { return std::exchange(choices_, {}); }
+  const DispatcherOptions& options() const { return options_; }
   int64_t waiting() const { return waiting_; }
   int64_t live() const { return static_cast<int64_t>(jobs_.size()); }
   DispatcherStats stats() const;
@@ -104,6 +105,7 @@ class Dispatcher::State {
   // dispatcher_workers.cc
   bool HasRoom(const Node& node, Seconds now) const;
   Seconds QueueOf(const Node& node, Seconds now) const;
+  WorkerRates RatesOf(const Node& node) const;
   std::vector<RouteWorker> Workers(Seconds now) const;
   RouteRules Rules() const;
   std::optional<RouteChoice> Choose(const Job& job, Seconds now);

@@ -347,20 +347,33 @@ TEST_F(DispatcherTest, TheThresholdFollowsWhatWorkersMeasure) {
   EXPECT_FALSE(dispatcher_->threshold(now_));
   dispatcher_->AddWorker(kPrefill, WorkerRole::kPrefill, {.page = Bytes(16000)});
   dispatcher_->AddWorker(kDecode, WorkerRole::kDecode, {.page = Bytes(16000)});
-  const WorkerRates slow{.step = Seconds(4e-3), .per_token = Seconds(1e-3)};
+  const WorkerRates slow{.step = Seconds(4e-3), .per_token = Seconds(1e-3), .prompt_steps = 1};
   for (const NodeId node : {kPrefill, kDecode}) dispatcher_->Report(node, slow, 0, now_);
   EXPECT_EQ(dispatcher_->threshold(now_)->from, 6);  // 1 ms to reserve and 4 of a step
-  const WorkerRates fast{.step = Seconds(4e-3), .per_token = Seconds(1e-5)};
+  const WorkerRates fast{.step = Seconds(4e-3), .per_token = Seconds(1e-5), .prompt_steps = 1};
   for (const NodeId node : {kPrefill, kDecode}) dispatcher_->Report(node, fast, 0, now_);
   EXPECT_EQ(dispatcher_->threshold(now_)->from, 544);  // 0.8 us a token over the link
+}
+
+TEST_F(DispatcherTest, WhoHasComputedNoPromptIsTakenToBeAsOthers) {
+  Make({.disaggregate_from = std::nullopt});
+  dispatcher_->AddWorker(kPrefill, WorkerRole::kPrefill);
+  dispatcher_->AddWorker(kDecode, WorkerRole::kDecode);
+  dispatcher_->Report(kPrefill, {.per_token = Seconds(1e-3), .prompt_steps = 5}, 0, now_);
+  dispatcher_->Report(kDecode, {.step = Seconds(3e-3), .per_token = Seconds(9), .steps = 7}, 0,
+                      now_);
+  EXPECT_EQ(dispatcher_->threshold(now_)->work_per_token, Seconds(1e-3));
+  EXPECT_EQ(dispatcher_->threshold(now_)->step, Seconds(3e-3));
 }
 
 TEST_F(DispatcherTest, TheExpectedQueueIsOwnAndOthersPrompts) {
   Make({.policy = RoutePolicy::kExpectedTtft, .keep_choices = true});
   dispatcher_->AddWorker(kReplica, WorkerRole::kReplica);
   dispatcher_->AddWorker(kReplicaToo, WorkerRole::kReplica);
-  const WorkerRates rates{
-      .step = Seconds(0), .per_token = Seconds(1e-3), .per_sequence = Seconds(0)};
+  const WorkerRates rates{.step = Seconds(0),
+                          .per_token = Seconds(1e-3),
+                          .per_sequence = Seconds(0),
+                          .prompt_steps = 1};
   dispatcher_->Report(kReplica, rates, 0, now_);
   dispatcher_->Report(kReplicaToo, rates, 2000, now_);  // Another gateway's
   Submit(1000);

@@ -29,7 +29,7 @@ void Dispatcher::State::RemoveWorker(NodeId node, Seconds now) {
 void Dispatcher::State::Report(NodeId node, const WorkerRates& rates, int64_t prompt_backlog,
                                Seconds now) {
   const auto found = nodes_.find(node);
-  if (found == nodes_.end()) return;
+  if (found == nodes_.end() || !rates.Sane()) return;
   Node& entry = found->second;
   entry.rates = rates;
   entry.others = Seconds(0);
@@ -112,6 +112,25 @@ Seconds Dispatcher::State::QueueOf(const Node& node, Seconds now) const {
 
 // ---- Choosing
 
+// The worker's own, where it has measured; a prompt's work of one that has computed none is taken
+// to be as of those that have.
+WorkerRates Dispatcher::State::RatesOf(const Node& node) const {
+  WorkerRates rates = node.rates;
+  if (rates.prompt_steps > 0) return rates;
+  double sum = 0;
+  Seconds per_token, per_pair;
+  for (const auto& [other, entry] : nodes_) {
+    if (entry.rates.prompt_steps == 0) continue;
+    sum += 1;
+    per_token += entry.rates.per_token;
+    per_pair += entry.rates.per_pair;
+  }
+  if (sum == 0) return rates;
+  rates.per_token = per_token / sum;
+  rates.per_pair = per_pair / sum;
+  return rates;
+}
+
 std::vector<RouteWorker> Dispatcher::State::Workers(Seconds now) const {
   std::vector<RouteWorker> workers;
   for (const auto& [node, entry] : nodes_) {
@@ -123,7 +142,7 @@ std::vector<RouteWorker> Dispatcher::State::Workers(Seconds now) const {
                        .decoding = entry.decoding,
                        .queue = QueueOf(entry, now),
                        .chunk = entry.capacity.step_tokens,
-                       .rates = entry.rates});
+                       .rates = RatesOf(entry)});
   }
   return workers;
 }

@@ -149,15 +149,28 @@ std::optional<Seconds> Worker::State::NextTimer() const {
 }
 
 WorkerStats Worker::State::stats() const {
-  WorkerStats stats = counters_;
-  stats.scheduler = scheduler_.stats();
+  WorkerStats stats{.scheduler = scheduler_.stats(), .counters = counters_};
+  stats.counters.queried_tokens = stats.scheduler.prefix_queried_tokens;
+  stats.counters.cached_tokens = stats.scheduler.prefix_hit_tokens;
+  stats.counters.preemptions = stats.scheduler.preemptions;
   step_meter_.Fit(stats.rates);
   write_meter_.Fit(stats.rates);
   stats.incoming = static_cast<int64_t>(incoming_.size());
   stats.outgoing = static_cast<int64_t>(sending_.size());
-  stats.stopping = std::ranges::count_if(incoming_, [](const auto& entry) {
-    return entry.second.phase == Incoming::Phase::kStopping;
-  });
+  for (const auto& [id, incoming] : incoming_) {
+    stats.stopping += incoming.phase == Incoming::Phase::kStopping;
+    if (incoming.phase != Incoming::Phase::kReserved && !incoming.writer) continue;
+    stats.pages_reserved += static_cast<int64_t>(incoming.reservation.pages.size());
+  }
+  for (const auto& [id, sending] : sending_) {
+    const bool computing = sending.phase == Sending::Phase::kComputing;
+    stats.computing += computing && !sending.held;
+    stats.writing += computing && sending.held;
+    stats.handed_over += sending.phase == Sending::Phase::kHandedOver;
+    stats.ending += sending.phase == Sending::Phase::kStopping;
+    if (!sending.held || sending.phase == Sending::Phase::kStopping) continue;
+    stats.pages_pinned += static_cast<int64_t>(scheduler_.PagesOf(sending.local).size());
+  }
   return stats;
 }
 

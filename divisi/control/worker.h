@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "divisi/control/handoff.h"
+#include "divisi/control/worker_counters.h"
 #include "divisi/control/worker_rates.h"
 #include "divisi/engine/scheduler.h"
 
@@ -33,17 +34,18 @@ struct PageWrite {
   BlockId to_page = 0;
 };
 
-// Load and what it did: counters since the start, gauges of now.
+// Its load now, what it did, and how fast.
 struct WorkerStats {
   SchedulerStats scheduler;
   int64_t incoming = 0;  // Requests of D and replicas that are not over.
+  int64_t stopping = 0;  // Of them, those whose reserved pages a write may still reach
   int64_t outgoing = 0;  // Of P.
-  int64_t stopping = 0;  // Reserved pages that a write may still reach.
-  int64_t prefill_tokens = 0;
-  int64_t decode_tokens = 0;
-  int64_t pages_written = 0;
-  int64_t handovers = 0;  // Taken by D.
-  int64_t expired_leases = 0;
+  // Of those: prompts not through, pages on their way, handed over and not taken, given up while
+  // writes are under way.
+  int64_t computing = 0, writing = 0, handed_over = 0, ending = 0;
+  int64_t pages_reserved = 0;  // Of D, for prompts that have not come
+  int64_t pages_pinned = 0;    // Of P, of prompts that are through and not taken
+  WorkerCounters counters;
   WorkerRates rates;
 };
 

@@ -24,6 +24,25 @@ bool IsLoopback(const std::string& address) {
          address.starts_with("localhost:");
 }
 
+ReportMessage ReportOf(const WorkerStats& stats) {
+  return {.running = stats.scheduler.running,
+          .waiting = stats.scheduler.waiting,
+          .held = stats.scheduler.held,
+          .reserved = stats.scheduler.reserved,
+          .prompt_backlog = stats.scheduler.prompt_backlog,
+          .stopping = stats.stopping,
+          .computing = stats.computing,
+          .writing = stats.writing,
+          .handed_over = stats.handed_over,
+          .ending = stats.ending,
+          .pages_reserved = stats.pages_reserved,
+          .pages_pinned = stats.pages_pinned,
+          .blocks_total = stats.scheduler.blocks_total,
+          .blocks_used = stats.scheduler.blocks_used,
+          .counters = stats.counters,
+          .rates = stats.rates};
+}
+
 }  // namespace
 
 struct WorkerHost::State {
@@ -94,7 +113,7 @@ Result<void> WorkerHost::State::BeNew() {
   links.CloseAll();
   membership.BeNew();
   self = NodeId{SystemRandom()};
-  worker = std::make_unique<Worker>(self, options.scheduler, options.times);
+  worker = std::make_unique<Worker>(self, options.scheduler, options.times, options.page);
   carrier.reset();
   barring.clear();
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
@@ -139,6 +158,8 @@ Result<void> WorkerHost::State::Connected(const GatewayLinks::Arrival& arrival) 
                                         .compatibility = options.compatibility,
                                         .pages = options.scheduler.blocks,
                                         .max_sequences = options.scheduler.max_sequences,
+                                        .step_tokens = options.scheduler.max_batched_tokens,
+                                        .page_bytes = options.page.value,
                                         .data_address = carrier->address(),
                                         .data_descriptor = carrier->descriptor(),
                                         .gateways = static_cast<uint32_t>(membership.gateways())});
@@ -198,19 +219,7 @@ void WorkerHost::State::Report() {
   const Seconds now = clock.Now();
   if (now - last_report < kReport) return;
   last_report = now;
-  const WorkerStats stats = worker->stats();
-  TellAll(ReportMessage{.running = stats.scheduler.running,
-                        .waiting = stats.scheduler.waiting,
-                        .held = stats.scheduler.held,
-                        .reserved = stats.scheduler.reserved,
-                        .stopping = stats.stopping,
-                        .blocks_total = stats.scheduler.blocks_total,
-                        .blocks_used = stats.scheduler.blocks_used,
-                        .prefill_tokens = stats.prefill_tokens,
-                        .decode_tokens = stats.decode_tokens,
-                        .pages_written = stats.pages_written,
-                        .handovers = stats.handovers,
-                        .expired_leases = stats.expired_leases});
+  TellAll(ReportOf(worker->stats()));
 }
 
 // Gateways that hear it close the connection; those that do not find out by its end.

@@ -32,6 +32,7 @@ struct WorkerHostOptions {
   std::optional<TlsFiles> tls;
   Compatibility compatibility;
   SchedulerOptions scheduler;
+  Bytes page;  // Of one page of KV
   HandoffTimes times;
 };
 

@@ -17,7 +17,11 @@ void Worker::State::On(NodeId, ReserveMessage m, Seconds now) {
   }
   m.request.id = ++last_local_;
   auto reservation = scheduler_.Reserve(std::move(m.request));
-  if (!reservation) return Refuse(m.id, reservation.error());
+  if (!reservation) {
+    ++counters_.reservations_refused;
+    return Refuse(m.id, reservation.error());
+  }
+  ++counters_.reservations;
   Incoming& incoming = incoming_[m.id];
   incoming.local = last_local_;
   incoming.writer = m.prefill;
@@ -57,6 +61,8 @@ void Worker::State::On(NodeId from, HandoverMessage m, Seconds now) {
   if (incoming.writer != from) return;
   incoming.phase = Incoming::Phase::kRunning;
   incoming.writer.reset();
+  counters_.pages_received +=
+      static_cast<int64_t>(incoming.reservation.pages.size()) - incoming.reservation.present;
   incoming.prompt_scores = std::move(m.prompt_scores);
   Send(from, TakenMessage{m.id});
   Apply(scheduler_.Adopt(incoming.local, std::move(m.first)), now);

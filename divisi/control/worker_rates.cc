@@ -32,6 +32,12 @@ Seconds WorkerRates::Prefill(int64_t tokens, int64_t chunk, int64_t decoding) co
 
 Seconds WorkerRates::DecodeStep(int64_t decoding) const { return step + per_sequence * decoding; }
 
+bool WorkerRates::Sane() const {
+  const auto good = [](double value) { return std::isfinite(value) && value >= 0; };
+  return good(step.value) && good(per_token.value) && good(per_pair.value) &&
+         good(per_sequence.value) && good(write.value) && write.value > 0;
+}
+
 bool IsDecode(const StepSlice& slice) {
   return slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
 }
@@ -64,6 +70,7 @@ void StepMeter::Add(const StepWork& work, Seconds took) {
   }
   sums.weight = sums.weight * kKeptStep + weight;
   ++steps_;
+  prompt_steps_ += work.prompt_tokens > 0;
 }
 
 // Gauss's elimination, fixed terms left at 0. Absent where the sums are no numbers any more.
@@ -124,6 +131,7 @@ void StepMeter::Fit(WorkerRates& rates) const {
       rates.per_pair = Seconds((*solved)[2]);
       rates.per_sequence = Seconds((*solved)[3]);
       rates.steps = steps_;
+      rates.prompt_steps = prompt_steps_;
       return;
     }
     fixed[least] = true;

@@ -27,7 +27,8 @@ struct WorkerRates {
   Seconds per_pair{0};
   Seconds per_sequence{1e-4};
   BytesPerSecond write{1.25e9};  // Of pages, from when they are ready until they are there.
-  int64_t steps = 0;             // Measured; 0: assumed. Of `write` alike.
+  int64_t steps = 0;             // Measured; 0: assumed. Of prompts, and of `write`, alike.
+  int64_t prompt_steps = 0;
   int64_t writes = 0;
 
   // What prompt tokens add to the steps that run them: `tokens` of one prompt from its beginning.
@@ -35,6 +36,8 @@ struct WorkerRates {
   // Of a prompt computed in steps of at most `chunk` tokens, beside `decoding` sequences.
   Seconds Prefill(int64_t tokens, int64_t chunk, int64_t decoding) const;
   Seconds DecodeStep(int64_t decoding) const;
+  // Whether they can be: no term below 0 or without end. For what another process said.
+  bool Sane() const;
 };
 
 // Of one step's plan.
@@ -68,6 +71,7 @@ class StepMeter {
   // Apart, each forgetting at its own pace: a minute of decodes does not make it forget prompts.
   Sums prompts_, decodes_;
   int64_t steps_ = 0;
+  int64_t prompt_steps_ = 0;
 };
 
 // Page bytes over the time in which any was on its way.

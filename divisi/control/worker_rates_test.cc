@@ -62,10 +62,10 @@ TEST(WorkerRatesTest, FollowsAChange) {
   Random random(3);
   StepMeter meter = Measured(random, 1000);
   for (int i = 0; i < 1000; ++i) {
-    const StepWork work =
-        i % 2 == 0 ? Chunk(static_cast<double>(random.Between(1, 256)),
-                           static_cast<double>(random.Between(0, 4096)), i % 4)
-                   : StepWork{.decodes = static_cast<double>(random.Between(1, 8))};
+    const StepWork work = i % 2 == 0
+                              ? Chunk(static_cast<double>(random.Between(1, 256)),
+                                      static_cast<double>(random.Between(0, 4096)), i % 4)
+                              : StepWork{.decodes = static_cast<double>(random.Between(1, 8))};
     meter.Add(work, TimeOf(work) * 4);
   }
   WorkerRates rates;

@@ -15,6 +15,7 @@ void Worker::State::On(NodeId, PrefillMessage m, Seconds now) {
     Refuse(m.id, added.error());  // First: D, once told, says less than this.
     return Send(m.decode, StoppedMessage{m.id});
   }
+  ++counters_.transfers;
   Sending& sending = sending_[m.id];
   sending.local = last_local_;
   sending.decode = m.decode;
@@ -35,6 +36,7 @@ void Worker::State::WritePages(const TransferId& id, int64_t pages, Seconds now)
     write_of_.emplace(++last_write_, id);
     writes_.push_back({last_write_, sending.decode, own[at], sending.pages[at]});
     ++sending.writing;
+    if (!sending.first_write) sending.first_write = now;
     write_meter_.Begin(now);
   }
 }
@@ -57,8 +59,9 @@ void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
   Sending& sending = found->second;
   --sending.writing;
   write_meter_.End(ok ? page_ : Bytes(0), now);
-  counters_.pages_written += ok;
+  counters_.pages_sent += ok;
   if (!ok && sending.phase != Sending::Phase::kStopping) {
+    ++counters_.transfers_failed;
     Refuse(id, Error{Code::kUnavailable, "pages could not be written to the decode worker"});
     return EndSending(id, true, now);
   }
@@ -90,6 +93,8 @@ void Worker::State::On(NodeId from, TakenMessage m, Seconds now) {
   if (found == sending_.end() || found->second.decode != from) return;
   if (found->second.phase != Sending::Phase::kHandedOver) return;
   ++counters_.handovers;
+  counters_.tail_times.Add(now - *found->second.held_at);
+  counters_.transfer_times.Add(now - found->second.first_write.value_or(*found->second.held_at));
   EndSending(m.id, false, now);
 }
 
@@ -107,6 +112,7 @@ void Worker::State::ApplySending(const TransferId& id, SchedulerEvent event, Sec
       return;
     case SchedulerEvent::Kind::kHeld:
       sending.held = true;
+      sending.held_at = now;
       WritePages(id, static_cast<int64_t>(sending.pages.size()), now);
       return HandOverWhenWritten(id, sending, now);
     case SchedulerEvent::Kind::kFinished:
@@ -145,6 +151,7 @@ void Worker::State::TickSending(Seconds now) {
   }
   for (const TransferId& id : expired) {
     ++counters_.expired_leases;
+    ++counters_.transfers_failed;
     Refuse(id, Error{Code::kDeadlineExceeded, "the decode worker did not take the prompt in time"});
     EndSending(id, true, now);
   }

@@ -70,6 +70,7 @@ class Worker::State {
     std::optional<SampledToken> first;
     std::vector<SampledToken> prompt_scores;
     Seconds lease_ends;
+    std::optional<Seconds> first_write, held_at;
     Seconds resend_at;     // kHandedOver: of Handover
     Seconds taken_before;  // kHandedOver
   };
@@ -123,7 +124,7 @@ class Worker::State {
   std::multimap<double, TransferId> burials_;
   std::vector<Outgoing> messages_;
   std::vector<PageWrite> writes_;
-  WorkerStats counters_;
+  WorkerCounters counters_;
   StepMeter step_meter_;
   WriteMeter write_meter_;
   StepWork planned_;

@@ -6,8 +6,10 @@
 
 #include "divisi/control/frame_connection.h"
 #include "divisi/core/random.h"
+#include "divisi/serve/cluster_metrics.h"
 #include "divisi/serve/cluster_query.h"
 #include "divisi/serve/cluster_requests.h"
+#include "divisi/serve/cluster_totals.h"
 
 namespace divisi {
 namespace {
@@ -34,11 +36,12 @@ struct ClusterBackend::State {
   void Close(LinkId link, const std::string& why);
   void Do(SendAction& action) { Send(action.link, action.message); }
   void Do(CloseAction& action) { Close(action.link, action.why); }
-  void Do(JoinedAction& action) { dispatcher.AddWorker(action.node, action.role); }
+  void Do(JoinedAction& action);
   void Do(DrainAction& action) { dispatcher.Drain(action.node, clock.Now(), action.within); }
   void Do(LostAction& action) { dispatcher.RemoveWorker(action.node, clock.Now()); }
   void Do(VouchAction&) {}
   void Do(BuryAction&) {}
+  void Reported(NodeId from, const ReportMessage& report);
   void Do(NoteAction& action);
   // Does what registry and dispatcher ask for, and turns the latter's events into tellings.
   void Collect();
@@ -55,6 +58,7 @@ struct ClusterBackend::State {
   Dispatcher dispatcher;
   Registry registry;
   ClusterRequests requests;
+  ClusterTotals totals;
   std::map<LinkId, std::shared_ptr<FrameConnection>> links;
   LinkId last_link = 0;
 
@@ -96,6 +100,7 @@ void ClusterBackend::State::Frame(LinkId link, std::vector<std::byte> bytes) {
       Relay(*from, std::move(*relay), std::move(bytes));
     } else if (const auto* report = std::get_if<ReportMessage>(&*message)) {
       registry.Report(link, *report);
+      Reported(*from, *report);
     } else if (const auto* leave = std::get_if<LeaveMessage>(&*message)) {
       registry.Leave(link, *leave);
     } else if (const auto* gone = std::get_if<PeerGoneMessage>(&*message)) {
@@ -144,6 +149,22 @@ void ClusterBackend::State::Close(LinkId link, const std::string& why) {
   if (const auto at = links.find(link); at != links.end()) at->second->Close(why);
 }
 
+void ClusterBackend::State::Do(JoinedAction& action) {
+  const auto member = registry.members().find(action.node);
+  if (member == registry.members().end()) return;  // And gone again
+  const HelloMessage& hello = member->second.hello;
+  dispatcher.AddWorker(action.node, action.role,
+                       {.max_sequences = hello.max_sequences,
+                        .step_tokens = hello.step_tokens,
+                        .page = Bytes(hello.page_bytes)});
+}
+
+void ClusterBackend::State::Reported(NodeId from, const ReportMessage& report) {
+  dispatcher.Report(from, report.rates, report.prompt_backlog, clock.Now());
+  totals.Take(registry.members().at(from).hello, report.counters);
+  totals.ForgetGone(registry.members());
+}
+
 void ClusterBackend::State::Do(NoteAction& action) {
   Json::Object fields = {{"name", action.worker}};
   if (!action.why.empty()) fields.emplace_back("why", action.why);
@@ -158,6 +179,12 @@ void ClusterBackend::State::Collect() {
     const auto link = registry.LinkOf(outgoing.to);
     if (!link) continue;  // Its lease, or a retry, ends it.
     Send(*link, RelayMessage{self, outgoing.to, std::move(outgoing.message)});
+  }
+  for (const RouteNote& note : dispatcher.TakeChoices()) {
+    logger.Log(LogLevel::kDebug, "route chosen",
+               {{"request", static_cast<int64_t>(note.request)},
+                {"attempt", static_cast<int64_t>(note.attempt)},
+                {"route", note.choice.Text()}});
   }
   for (DispatchEvent& event : dispatcher.TakeEvents()) requests.Take(std::move(event), clock.Now());
 }
@@ -218,10 +245,20 @@ EngineStats ClusterBackend::stats() const {
     stats.scheduler.reserved += report.reserved;
     stats.scheduler.blocks_total += report.blocks_total;
     stats.scheduler.blocks_used += report.blocks_used;
-    stats.prefill_tokens += report.prefill_tokens;
-    stats.decode_tokens += report.decode_tokens;
   }
+  const WorkerCounters sum = s.totals.Sum();
+  stats.prefill_tokens = sum.prefill_tokens;
+  stats.decode_tokens = sum.decode_tokens;
+  stats.scheduler.prefix_queried_tokens = sum.queried_tokens;
+  stats.scheduler.prefix_hit_tokens = sum.cached_tokens;
+  stats.scheduler.preemptions = sum.preemptions;
   return stats;
+}
+
+std::string ClusterBackend::Metrics(std::string_view labels) const {
+  const State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  return ClusterMetrics(s.totals, s.registry, s.dispatcher, s.clock.Now(), labels);
 }
 
 }  // namespace divisi

@@ -5,11 +5,32 @@
 
 #include "divisi/core/format.h"
 #include "divisi/core/json.h"
+#include "divisi/core/units.h"
 
 namespace divisi {
 namespace {
 
-constexpr Seconds kDrain{60};
+// What a drain without a time gets, and the longest one.
+constexpr Seconds kDrainWithin{60};
+constexpr Seconds kLongestDrain{86400};
+
+const char* StateOf(const Registry::Member& member, const WorkerLoad& load) {
+  if (!member.link) return "lost";
+  if (!load.draining) return "ready";
+  return load.requests > 0 ? "draining" : "drained";
+}
+
+Json RatesStatus(const WorkerRates& rates) {
+  Json out = Json::MakeObject();
+  out.Set("step_seconds", rates.step.value);
+  out.Set("seconds_per_prompt_token", rates.per_token.value);
+  out.Set("seconds_per_prompt_pair", rates.per_pair.value);
+  out.Set("seconds_per_decode", rates.per_sequence.value);
+  out.Set("write_bytes_per_second", rates.write.value);
+  out.Set("steps_measured", rates.steps);
+  out.Set("writes_measured", rates.writes);
+  return out;
+}
 
 Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
   const ReportMessage& report = member.report;
@@ -17,8 +38,13 @@ Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
   worker.Set("name", member.hello.name);
   worker.Set("role", RoleName(load.role));
   worker.Set("connected", member.link.has_value());
+  worker.Set("state", StateOf(member, load));
   worker.Set("draining", load.draining);
+  worker.Set("drain_left_seconds", load.drain_left.value);
+  worker.Set("full", load.full);
   worker.Set("requests", load.requests);
+  worker.Set("decoding", load.decoding);
+  worker.Set("queue_seconds", load.queue.value);
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
            {"running", report.running},
            {"waiting", report.waiting},
@@ -27,20 +53,52 @@ Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
            {"stopping", report.stopping},
            {"pages_used", report.blocks_used},
            {"pages_total", report.blocks_total},
-           {"prefill_tokens", report.prefill_tokens},
-           {"decode_tokens", report.decode_tokens},
-           {"pages_written", report.pages_written},
-           {"handovers", report.handovers},
-           {"expired_leases", report.expired_leases}}) {
+           {"pages_reserved", report.pages_reserved},
+           {"pages_pinned", report.pages_pinned},
+           {"prefill_tokens", report.counters.prefill_tokens},
+           {"cached_tokens", report.counters.cached_tokens},
+           {"decode_tokens", report.counters.decode_tokens},
+           {"pages_written", report.counters.pages_sent},
+           {"pages_received", report.counters.pages_received},
+           {"handovers", report.counters.handovers},
+           {"expired_leases", report.counters.expired_leases}}) {
     worker.Set(key, value);
   }
+  worker.Set("rates", RatesStatus(load.rates));
   return worker;
+}
+
+Json ThresholdStatus(const HandoverThreshold& threshold) {
+  Json out = Json::MakeObject();
+  if (threshold.from) {
+    out.Set("from_tokens", *threshold.from);
+  } else {
+    out.Set("from_tokens", Json());
+  }
+  out.Set("given", threshold.given);
+  out.Set("reserve_seconds", threshold.reserve.value);
+  out.Set("step_seconds", threshold.step.value);
+  out.Set("transfer_seconds_per_token", threshold.transfer_per_token.value);
+  out.Set("work_seconds_per_token", threshold.work_per_token.value);
+  out.Set("streams", threshold.streams);
+  return out;
 }
 
 std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, Seconds now) {
   Json out = Json::MakeObject();
+  const DispatcherStats stats = dispatcher.stats();
   out.Set("waiting", dispatcher.waiting());
   out.Set("live", dispatcher.live());
+  out.Set("queued", stats.queued);
+  out.Set("policy", PolicyName(dispatcher.options().policy));
+  if (const auto threshold = dispatcher.threshold(now)) {
+    out.Set("disaggregate", ThresholdStatus(*threshold));
+  }
+  Json retried = Json::MakeObject();
+  for (size_t i = 0; i < kRetryReasons; ++i) {
+    retried.Set(RetryReasonName(static_cast<RetryReason>(i)), stats.retried[i]);
+  }
+  out.Set("retried", std::move(retried));
   Json workers = Json::MakeArray();
   for (const WorkerLoad& load : dispatcher.loads(now)) {
     workers.Append(WorkerStatus(registry.members().at(load.node), load));
@@ -60,26 +118,49 @@ Result<WorkerRole> RoleOf(const std::string& name) {
                Format("'{}' is no role; there are replica, prefill and decode", name)};
 }
 
+Result<Seconds> DrainTime(const std::vector<std::string>& words) {
+  if (words.size() < 3) return kDrainWithin;
+  const auto time = ParseSeconds(words[2]);
+  if (!time) return WithContext(time.error(), "the drain's time");
+  if (*time > kLongestDrain) {
+    return Error{Code::kInvalidArgument, "a drain takes a day at most"};
+  }
+  return *time;
+}
+
+// What an operator asks to change. True: done.
+Result<bool> Change(const std::vector<std::string>& words, Dispatcher& dispatcher,
+                    Registry& registry, Seconds now) {
+  const bool drains = words.size() >= 2 && words.size() <= 3 && words[0] == "drain";
+  const bool undrains = words.size() == 2 && words[0] == "undrain";
+  const bool changes = words.size() == 3 && words[0] == "role";
+  if (!drains && !undrains && !changes) return false;
+  ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
+  if (drains) {
+    ASSIGN_OR_RETURN(const Seconds within, DrainTime(words));
+    registry.Drain(node, within);
+    dispatcher.Drain(node, now, within);
+    return true;
+  }
+  WorkerRole role = registry.members().at(node).hello.role;
+  if (changes) {
+    ASSIGN_OR_RETURN(role, RoleOf(words[2]));
+  }
+  // Any worker can do each part: what it has under the old role it ends.
+  registry.SetRole(node, role);
+  if (!registry.members().at(node).away) dispatcher.AddWorker(node, role);
+  return true;
+}
+
 }  // namespace
 
 Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatcher& dispatcher,
                                 Registry& registry, Seconds now) {
-  if (words.size() == 1 && words[0] == "status") return StatusText(dispatcher, registry, now);
-  if (words.size() == 2 && words[0] == "drain") {
-    ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
-    registry.Drain(node, kDrain);
-    dispatcher.Drain(node, now, kDrain);
-    return StatusText(dispatcher, registry, now);
-  }
-  if (words.size() == 3 && words[0] == "role") {
-    ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
-    ASSIGN_OR_RETURN(const WorkerRole role, RoleOf(words[2]));
-    // Any worker can do each part: what it has under the old role it ends.
-    registry.SetRole(node, role);
-    if (!registry.members().at(node).away) dispatcher.AddWorker(node, role);
-    return StatusText(dispatcher, registry, now);
-  }
-  return Error{Code::kInvalidArgument, "expected status, drain NAME, or role NAME ROLE"};
+  const bool asks = words.size() == 1 && words[0] == "status";
+  ASSIGN_OR_RETURN(const bool changed, Change(words, dispatcher, registry, now));
+  if (asks || changed) return StatusText(dispatcher, registry, now);
+  return Error{Code::kInvalidArgument,
+               "expected status, drain NAME [TIME], undrain NAME, or role NAME ROLE"};
 }
 
 }  // namespace divisi

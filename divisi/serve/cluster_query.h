@@ -9,7 +9,7 @@
 
 namespace divisi {
 
-// "status", "drain NAME", "role NAME ROLE": the status afterwards, as JSON.
+// "status", "drain NAME [TIME]", "undrain NAME", "role NAME ROLE": the status afterwards, as JSON.
 // Errors: kNotFound for a worker that is not there; kInvalidArgument for other words, with these.
 Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatcher& dispatcher,
                                 Registry& registry, Seconds now);

@@ -276,7 +276,9 @@ void Gateway::ServeMetricsText(Call& call) {
   const Loaded* loaded = ready_.load(std::memory_order_acquire);
   if (loaded == nullptr) return static_cast<void>(ReadyModel(call));
   HttpResponse response{.headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}};
-  response.body = loaded->metrics.Render(loaded->model.backend->stats());
+  const RequestBackend& backend = *loaded->model.backend;
+  response.body = loaded->metrics.Render(backend.stats());
+  response.body += backend.Metrics(loaded->metrics.labels());
   Answer(call, std::move(response));
 }
 

@@ -2,6 +2,9 @@
 // workers. The seam that lets the gateway's tests script every step.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "divisi/engine/engine.h"
 
 namespace divisi {
@@ -13,6 +16,8 @@ class RequestBackend {
   virtual Result<RequestId> Submit(Request request, Engine::EventSink sink) = 0;
   virtual void Cancel(RequestId id) = 0;
   virtual EngineStats stats() const = 0;
+  // Its own lines of /metrics, each sample with `labels`.
+  virtual std::string Metrics(std::string_view) const { return {}; }
 };
 
 class EngineBackend final : public RequestBackend {

@@ -51,6 +51,8 @@ class ServeMetrics {
   void OnHttpResponse(int status);
 
   std::string Render(const EngineStats& engine) const;
+  // Of every sample: model_name="...".
+  const std::string& labels() const { return labels_; }
 
  private:
   std::string labels_;  // model_name="..."

@@ -439,8 +439,8 @@ class Cluster {
   }
   void NoteLife(const Node& node) {
     const WorkerStats stats = node.worker->stats();
-    report_.expired_leases += stats.expired_leases;
-    report_.handovers += stats.handovers;
+    report_.expired_leases += stats.counters.expired_leases;
+    report_.handovers += stats.counters.handovers;
     const std::string& fault = node.executor->first_fault();
     if (!fault.empty()) Fault(Format("worker {}: {}", node.id.value, fault));
   }

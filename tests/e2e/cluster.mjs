@@ -10,6 +10,11 @@ const kModel = 'models/tiny-qwen3';
 // `up` lets the gateway drain before it stops the workers.
 const kStopMs = 60_000;
 
+// Every prompt is handed over, short ones too, unless a test says otherwise: hand-overs are what
+// most tests are about.
+const gatewayWords = (args) =>
+  args.includes('--disaggregate-from') ? args : ['--disaggregate-from', '0', ...args];
+
 // What both kinds have in common: a gateway's HTTP surface and its control port.
 class Cluster extends Surface {
   async command(...words) {
@@ -85,7 +90,7 @@ export class UpCluster extends Cluster {
     const workers = roles.map((role) =>
       `  - {role: ${role}, threads: 1, kv_memory: ${kvMemory}${list(args)}}`);
     writeFileSync(file, `model: ${path.join(root, model)}\n` +
-      `gateway: {port: ${this.port}, control_port: ${this.control}${list(gatewayArgs)}}\n` +
+      `gateway: {port: ${this.port}, control_port: ${this.control}${list(gatewayWords(gatewayArgs))}}\n` +
       `workers:\n${workers.join('\n')}\n`);
     this.url = `http://127.0.0.1:${this.port}`;
     this.process = new Process(['up', file], { env });
@@ -143,7 +148,7 @@ export class PartCluster extends Cluster {
   async startGateway() {
     const { gatewayArgs, model, env } = this.options;
     const gateway = new Process(['gateway', '--model', model, '--port', `${this.port ?? 0}`,
-      '--control-port', `${this.control ?? 0}`, ...gatewayArgs], { env });
+      '--control-port', `${this.control ?? 0}`, ...gatewayWords(gatewayArgs)], { env });
     this.#keep('gateway', gateway);
     this.control = Number((await gateway.said(/control on \S+:(\d+)/))[1]);
     this.url = (await gateway.said(/listening on (http:\/\/\S+)/))[1];

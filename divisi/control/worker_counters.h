@@ -1,0 +1,60 @@
+// What a worker has done since its start: for metrics, and to be held against a plan.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "divisi/core/units.h"
+
+namespace divisi {
+
+// Times by size: counts[i] of those at most kBounds[i] seconds, the last of those beyond.
+struct TimeCounts {
+  static constexpr std::array<double, 16> kBounds = {
+      0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10};
+  std::array<int64_t, kBounds.size() + 1> counts{};
+  double seconds = 0;
+
+  void Add(Seconds time);
+  int64_t Count() const;
+};
+
+struct WorkerCounters {
+  int64_t prefill_tokens = 0;  // Computed of prompts, new ones or again
+  int64_t queried_tokens = 0;  // Of prompts looked up in shared pages
+  int64_t cached_tokens = 0;   // Of them, found there
+  int64_t decode_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t pages_sent = 0;      // Written to other workers
+  int64_t pages_received = 0;  // Taken over with a prompt; those present already not counted
+  int64_t reservations = 0;    // Of D
+  int64_t reservations_refused = 0;
+  int64_t transfers = 0;         // Of P, begun
+  int64_t handovers = 0;         // Of them, taken by D
+  int64_t transfers_failed = 0;  // Of them, ended by a write that failed or a D that did not take
+  int64_t expired_leases = 0;
+  TimeCounts transfer_times;  // Of P: from the first page sent until taken
+  TimeCounts tail_times;      // From the prompt's last chunk computed until taken
+
+  WorkerCounters& operator+=(const WorkerCounters& other);
+  WorkerCounters& operator-=(const WorkerCounters& other);
+
+  static constexpr int64_t WorkerCounters::*const kCounts[] = {
+      &WorkerCounters::prefill_tokens,
+      &WorkerCounters::queried_tokens,
+      &WorkerCounters::preemptions,
+      &WorkerCounters::cached_tokens,
+      &WorkerCounters::decode_tokens,
+      &WorkerCounters::pages_sent,
+      &WorkerCounters::pages_received,
+      &WorkerCounters::reservations,
+      &WorkerCounters::reservations_refused,
+      &WorkerCounters::transfers,
+      &WorkerCounters::handovers,
+      &WorkerCounters::transfers_failed,
+      &WorkerCounters::expired_leases};
+  static constexpr TimeCounts WorkerCounters::*const kTimes[] = {&WorkerCounters::transfer_times,
+                                                                 &WorkerCounters::tail_times};
+};
+
+}  // namespace divisi
