@@ -79,7 +79,8 @@ const std::vector<Banned>& BannedCalls() {
       {"std::thread",
        "a ThreadPool (core/thread_pool.h), or an event",
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
-        "divisi/engine/engine.", "divisi/control/frame_connection", "divisi/control/page_carrier"}},
+        "divisi/engine/engine.", "divisi/control/frame_connection", "divisi/control/page_carrier",
+        "divisi/control/etcd_directory"}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
       {"sleep_for", "an event with its time", {"divisi/core/", "divisi/net/", "divisi/cli/"}},
       {"system_clock", "UnixSeconds (core/clock.h)", {"divisi/core/clock.cc"}},
@@ -118,7 +119,7 @@ const std::vector<Library>& ThirdParty() {
       {"Boost",
        {"boost/"},
        {"divisi/serve/http_", "divisi/serve/gateway", "divisi/control/frame_connection",
-        "divisi/cli/"}},
+        "divisi/control/etcd_directory", "divisi/cli/"}},
       {"CLI11", {"CLI/"}, {"divisi/cli/"}},
   };
   return kLibraries;

@@ -13,6 +13,27 @@ Result<std::optional<TlsFiles>> ControlTlsOptions::Files() const {
   return std::optional(TlsFiles{certificate, key, authority});
 }
 
+std::optional<EtcdOptions> EtcdCommandOptions::Options() const {
+  if (endpoints.empty()) return std::nullopt;
+  return EtcdOptions{endpoints, cluster, Seconds(lease_seconds)};
+}
+
+void AddEtcdOptions(CLI::App& command, EtcdCommandOptions& options) {
+  command
+      .add_option("--etcd", options.endpoints,
+                  "http://HOST:PORT of etcd, with commas between its members: gateways and workers "
+                  "find each other there")
+      ->delimiter(',');
+  command.add_option("--cluster", options.cluster, "The cluster's name in etcd")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--lease-seconds", options.lease_seconds,
+          "How long a member that is not heard keeps its place in etcd; the same everywhere")
+      ->capture_default_str()
+      ->check(CLI::Range(2.0, 600.0));
+}
+
 void AddControlTlsOptions(CLI::App& command, ControlTlsOptions& options) {
   command.add_option("--control-cert", options.certificate,
                      "This process's certificate (PEM) for TLS on control connections");

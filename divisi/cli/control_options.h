@@ -4,7 +4,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
 #include "divisi/core/result.h"
 
@@ -23,7 +25,18 @@ struct ControlTlsOptions {
   Result<std::optional<TlsFiles>> Files() const;
 };
 
+struct EtcdCommandOptions {
+  std::vector<std::string> endpoints;
+  std::string cluster = "default";
+  double lease_seconds = 5;
+
+  // None without endpoints.
+  std::optional<EtcdOptions> Options() const;
+};
+
 // --control-cert, --control-key, --control-ca
 void AddControlTlsOptions(CLI::App& command, ControlTlsOptions& options);
+// --etcd, --cluster, --lease-seconds
+void AddEtcdOptions(CLI::App& command, EtcdCommandOptions& options);
 
 }  // namespace divisi

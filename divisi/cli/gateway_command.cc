@@ -25,6 +25,8 @@ struct GatewayCommandOptions {
   std::string control_host = "127.0.0.1";
   int control_port = 8001;
   ControlTlsOptions tls;
+  std::string control_advertise;
+  EtcdCommandOptions etcd;
   std::string policy = PolicyName(RoutePolicy::kExpectedTtft);
   std::string disaggregate_from = "auto";
 };
@@ -56,13 +58,31 @@ DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
           .keep_choices = options.serve.log_level == "debug"};
 }
 
+RegistryOptions MembersOptions(const GatewayCommandOptions& options) {
+  RegistryOptions members;
+  if (!options.etcd.endpoints.empty()) members.lease = Seconds(options.etcd.lease_seconds);
+  return members;
+}
+
+// What workers find in etcd. Errors: kInvalidArgument for an address that is no place to go.
+Result<std::string> AdvertisedHost(const GatewayCommandOptions& options) {
+  if (!options.control_advertise.empty()) return options.control_advertise;
+  const std::string& host = options.control_host;
+  if (host != "0.0.0.0" && host != "::") return host;
+  return Error{Code::kInvalidArgument,
+               Format("--control-host {} is every interface of this machine, which workers can't "
+                      "connect to: give --control-advertise the address that they reach",
+                      host)};
+}
+
 // The parts of a gateway, torn down in the reverse order.
 class GatewayProcess {
  public:
   GatewayProcess(const GatewayCommandOptions& options, Logger& logger)
       : options_(options),
         logger_(logger),
-        backend_({.dispatch = DispatchOptions(options)}, clock_, logger),
+        backend_({.dispatch = DispatchOptions(options), .registry = MembersOptions(options)},
+                 clock_, logger),
         gateway_({.model_names = ServedNames(options.serve),
                   .api_key = options.serve.api_key,
                   .allowed_origin = options.serve.allowed_origin,
@@ -70,11 +90,7 @@ class GatewayProcess {
                  clock_, logger) {}
 
   Result<void> Start() {
-    ASSIGN_OR_RETURN(const auto tls, options_.tls.Files());
-    if (tls) RETURN_IF_ERROR(backend_.UseTls(*tls));
-    const auto listening = backend_.Listen(options_.control_host, options_.control_port);
-    if (!listening) return WithContext(listening.error(), "--control-host, --control-port");
-    const int control = *listening;
+    ASSIGN_OR_RETURN(const int control, StartControl());
     auto http =
         HttpServer::Start({.host = options_.serve.host, .port = options_.serve.port}, gateway_);
     if (!http) return WithContext(http.error(), "--host, --port");
@@ -91,6 +107,19 @@ class GatewayProcess {
                 control, options_.serve.host.c_str(), http_->port());
     std::fflush(stdout);
     return {};
+  }
+
+  // The port that workers connect to.
+  Result<int> StartControl() {
+    ASSIGN_OR_RETURN(const auto tls, options_.tls.Files());
+    if (tls) RETURN_IF_ERROR(backend_.UseTls(*tls));
+    const auto port = backend_.Listen(options_.control_host, options_.control_port);
+    if (!port) return WithContext(port.error(), "--control-host, --control-port");
+    if (const auto etcd = options_.etcd.Options()) {
+      ASSIGN_OR_RETURN(const std::string host, AdvertisedHost(options_));
+      RETURN_IF_ERROR(backend_.Join(*etcd, {host, *port}));
+    }
+    return *port;
   }
 
   void Stop() {
@@ -156,6 +185,9 @@ void AddGatewayCommand(CLI::App& app) {
                   "Which worker gets a request: round-robin, least-loaded, or expected-ttft, the "
                   "shortest expected time to its first token")
       ->capture_default_str();
+  command.add_option("--control-advertise", options->control_advertise,
+                     "The host that workers find in etcd, where it differs from --control-host");
+  AddEtcdOptions(command, options->etcd);
   AddControlTlsOptions(command, options->tls);
   AddProcessOptions(command, serve);
   command.callback([options] { Run(*options); });

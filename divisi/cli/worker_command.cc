@@ -35,6 +35,7 @@ struct WorkerCommandOptions {
   std::string data_listen = "127.0.0.1:0";
   std::string data_advertise;
   ControlTlsOptions tls;
+  EtcdCommandOptions etcd;
 };
 
 WorkerRole RoleOf(const std::string& name) {
@@ -67,7 +68,9 @@ Compatibility CompatibilityOf(const ServeOptions& options, ServedModel& model) {
 }
 
 Result<std::vector<GatewayAddress>> GatewaysOf(const WorkerCommandOptions& options) {
-  if (options.gateways.empty()) return std::vector{GatewayAddress{"127.0.0.1", 8001}};
+  if (options.gateways.empty() && options.etcd.endpoints.empty()) {
+    return std::vector{GatewayAddress{"127.0.0.1", 8001}};
+  }
   std::vector<GatewayAddress> gateways;
   for (const std::string& text : options.gateways) {
     ASSIGN_OR_RETURN(const auto parsed, ParseHostPort("--gateway", text));
@@ -98,6 +101,7 @@ void Run(const WorkerCommandOptions& options) {
   WorkerHost host({.role = RoleOf(options.role),
                    .name = options.name.empty() ? DefaultName() : options.name,
                    .gateways = *gateways,
+                   .etcd = options.etcd.Options(),
                    .tls = *tls,
                    .compatibility = CompatibilityOf(options.serve, *model),
                    .scheduler = model->Scheduling(options.serve),
@@ -142,6 +146,7 @@ void AddWorkerCommand(CLI::App& app) {
                   "How long it looks for its gateway before it gives up")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
+  AddEtcdOptions(command, options->etcd);
   AddControlTlsOptions(command, options->tls);
   AddComputeOptions(command, serve);
   AddLimitOptions(command, serve);

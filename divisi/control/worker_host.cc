@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <utility>
 
 #include "divisi/control/gateway_links.h"
+#include "divisi/control/member_keys.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
 
@@ -54,8 +56,11 @@ struct WorkerHost::State {
         logger(l),
         links([this] { Wake(); }) {}
 
+  Result<void> Begin();
   Result<void> BeNew();
+  HelloMessage Self() const;
   void Wake();
+  void TakeDirectory();
   void Dial();
   Result<void> TakeArrivals();
   Result<void> Connected(const GatewayLinks::Arrival& arrival);
@@ -85,7 +90,9 @@ struct WorkerHost::State {
 
   std::mutex mutex;
   std::condition_variable wake;
-  bool woken = false;  // Guarded by mutex: arrivals are there, or the carrier has answers.
+  // Guarded by mutex.
+  bool woken = false;  // Arrivals are there, or the carrier has answers.
+  std::vector<DirectoryEvent> announced;
 
   // The computing thread's own.
   NodeId self;
@@ -99,7 +106,11 @@ struct WorkerHost::State {
   Seconds drain;  // Once it leaves
   Seconds last_report;
 
-  GatewayLinks links;  // Last: its thread ends before what it uses goes.
+  std::map<std::string, GatewayAddress> announced_at;  // By key
+
+  // Last: their threads end before what they use goes.
+  GatewayLinks links;
+  std::unique_ptr<EtcdDirectory> directory;
 };
 
 void WorkerHost::State::Wake() {
@@ -108,16 +119,74 @@ void WorkerHost::State::Wake() {
   wake.notify_one();
 }
 
+Result<void> WorkerHost::State::Begin() {
+  if (options.tls) RETURN_IF_ERROR(links.UseTls(*options.tls));
+  membership.Expect(options.gateways);
+  membership.Heard(clock.Now());
+  if (options.etcd) {
+    ASSIGN_OR_RETURN(directory, EtcdDirectory::Open(*options.etcd, "gateway/", clock, logger));
+  }
+  RETURN_IF_ERROR(BeNew());
+  if (!directory) return {};
+  directory->Start([this](const DirectoryEvent& event) {
+    {
+      const std::lock_guard lock(mutex);
+      announced.push_back(event);
+    }
+    Wake();
+  });
+  return {};
+}
+
 // A new life: nothing of the old one is known any more, and none of its writes goes on.
 Result<void> WorkerHost::State::BeNew() {
   links.CloseAll();
   membership.BeNew();
+  if (directory) directory->Drop(WorkerKey(self));
   self = NodeId{SystemRandom()};
-  worker = std::make_unique<Worker>(self, options.scheduler, options.times, options.page);
+  worker = std::make_unique<Worker>(self, options.scheduler, options.times);
   carrier.reset();
   barring.clear();
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
+  if (directory) directory->Keep(WorkerKey(self), WorkerRecord(Self()));
   return {};
+}
+
+HelloMessage WorkerHost::State::Self() const {
+  return {.node = self,
+          .role = options.role,
+          .name = options.name,
+          .compatibility = options.compatibility,
+          .pages = options.scheduler.blocks,
+          .max_sequences = options.scheduler.max_sequences,
+          .step_tokens = options.scheduler.max_batched_tokens,
+          .page_bytes = options.page.value,
+          .data_address = carrier->address(),
+          .data_descriptor = carrier->descriptor(),
+          .gateways = static_cast<uint32_t>(membership.gateways())};
+}
+
+// Gateways that came and went.
+void WorkerHost::State::TakeDirectory() {
+  std::vector<DirectoryEvent> events;
+  {
+    const std::lock_guard lock(mutex);
+    events = std::exchange(announced, {});
+  }
+  for (const DirectoryEvent& event : events) {
+    if (event.kind != DirectoryEvent::Kind::kPut && event.kind != DirectoryEvent::Kind::kGone) {
+      continue;
+    }
+    if (const auto was = announced_at.find(event.key); was != announced_at.end()) {
+      membership.Withdraw(was->second);
+      announced_at.erase(was);
+    }
+    if (event.kind != DirectoryEvent::Kind::kPut) continue;
+    const auto address = ParseGatewayRecord(event.value);
+    if (!address) continue;
+    announced_at[event.key] = *address;
+    membership.Announce(*address);
+  }
 }
 
 // ---- Connections
@@ -152,17 +221,7 @@ Result<void> WorkerHost::State::Connected(const GatewayLinks::Arrival& arrival) 
                         carrier->address())};
   }
   membership.Connected(arrival.link);
-  links.Send(arrival.link, HelloMessage{.node = self,
-                                        .role = options.role,
-                                        .name = options.name,
-                                        .compatibility = options.compatibility,
-                                        .pages = options.scheduler.blocks,
-                                        .max_sequences = options.scheduler.max_sequences,
-                                        .step_tokens = options.scheduler.max_batched_tokens,
-                                        .page_bytes = options.page.value,
-                                        .data_address = carrier->address(),
-                                        .data_descriptor = carrier->descriptor(),
-                                        .gateways = static_cast<uint32_t>(membership.gateways())});
+  links.Send(arrival.link, Self());
   return {};
 }
 
@@ -289,10 +348,7 @@ WorkerHost::~WorkerHost() = default;
 
 Result<void> WorkerHost::Run(const WorkerLife& life) {
   State& s = *state_;
-  if (s.options.tls) RETURN_IF_ERROR(s.links.UseTls(*s.options.tls));
-  s.membership.Expect(s.options.gateways);
-  s.membership.Heard(s.clock.Now());
-  RETURN_IF_ERROR(s.BeNew());
+  RETURN_IF_ERROR(s.Begin());
   Seconds leave_at;
   while (true) {
     if (life.stop && !s.leaving) {
@@ -302,6 +358,7 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
       s.TellAll(LeaveMessage{.drain = life.drain});
     }
     if (s.leaving && (s.clock.Now() >= leave_at || s.Idle())) break;
+    s.TakeDirectory();
     s.Dial();
     RETURN_IF_ERROR(s.TakeArrivals());
     if (s.rejected) {
@@ -322,6 +379,7 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
     if (!computed) s.Sleep();
   }
   s.SayFarewell();
+  s.directory.reset();  // Its lease with it
   return {};
 }
 

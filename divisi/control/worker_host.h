@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "divisi/control/cluster_message.h"
+#include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
 #include "divisi/control/membership.h"
 #include "divisi/control/page_carrier.h"
@@ -29,6 +30,7 @@ struct WorkerHostOptions {
   WorkerRole role = WorkerRole::kReplica;
   std::string name;  // For people
   std::vector<GatewayAddress> gateways;
+  std::optional<EtcdOptions> etcd;  // Gateways are found there too
   std::optional<TlsFiles> tls;
   Compatibility compatibility;
   SchedulerOptions scheduler;
@@ -59,8 +61,8 @@ class WorkerHost {
   // `drain` is over, and it returns.
   // Errors: kUnavailable when no gateway was reached for `patience`; kInvalidArgument when a
   // gateway refuses this worker (another model, say), with its reason, or where the data address is
-  // one that only this machine reaches and the gateway is on another; those of the carrier's maker
-  // and of FrameLoop::UseTls.
+  // one that only this machine reaches and the gateway is on another; those of the carrier's maker,
+  // of FrameLoop::UseTls and of EtcdDirectory::Open.
   Result<void> Run(const WorkerLife& life);
 
  private:

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <utility>
 
-#include "divisi/control/frame_connection.h"
+#include "divisi/control/member_keys.h"
 #include "divisi/core/random.h"
 #include "divisi/serve/cluster_metrics.h"
 #include "divisi/serve/cluster_query.h"
@@ -29,8 +29,10 @@ struct ClusterBackend::State {
   void Frame(LinkId link, std::vector<std::byte> bytes);
   void Ended(LinkId link, const std::string& why);
   void TickNow();
+  void Told(const DirectoryEvent& event);
 
   // With the lock held.
+  void Take(const DirectoryEvent& event);
   void Relay(NodeId from, RelayMessage relay, std::vector<std::byte> bytes);
   void Send(LinkId link, const ClusterMessage& message);
   void Close(LinkId link, const std::string& why);
@@ -39,8 +41,8 @@ struct ClusterBackend::State {
   void Do(JoinedAction& action);
   void Do(DrainAction& action) { dispatcher.Drain(action.node, clock.Now(), action.within); }
   void Do(LostAction& action) { dispatcher.RemoveWorker(action.node, clock.Now()); }
-  void Do(VouchAction&) {}
-  void Do(BuryAction&) {}
+  void Do(VouchAction& action);
+  void Do(BuryAction& action);
   void Reported(NodeId from, const ReportMessage& report);
   void Do(NoteAction& action);
   // Does what registry and dispatcher ask for, and turns the latter's events into tellings.
@@ -62,7 +64,8 @@ struct ClusterBackend::State {
   std::map<LinkId, std::shared_ptr<FrameConnection>> links;
   LinkId last_link = 0;
 
-  FrameLoop loop;  // Last: its thread ends before what it uses goes.
+  FrameLoop loop;                            // Its thread ends before what it uses goes.
+  std::unique_ptr<EtcdDirectory> directory;  // Last: its thread posts to the loop.
 };
 
 void ClusterBackend::State::Accepted(Result<std::shared_ptr<FrameConnection>> accepted) {
@@ -139,6 +142,40 @@ void ClusterBackend::State::Relay(NodeId from, RelayMessage relay, std::vector<s
   if (const auto to = links.find(*link); to != links.end()) to->second->Send(std::move(bytes));
 }
 
+void ClusterBackend::State::Told(const DirectoryEvent& event) {
+  {
+    const std::lock_guard lock(mutex);
+    Take(event);
+    Collect();
+  }
+  Tell();
+}
+
+void ClusterBackend::State::Take(const DirectoryEvent& event) {
+  using Kind = DirectoryEvent::Kind;
+  if (event.kind == Kind::kUp) return registry.DirectoryUp(clock.Now());
+  if (event.kind == Kind::kDown) return registry.DirectoryDown(clock.Now());
+  const auto key = ParseMemberKey(event.key);
+  if (!key) return;
+  const bool there = event.kind == Kind::kPut;
+  if (key->kind == MemberKind::kWorker) {
+    return there ? registry.Leased(key->node) : registry.LeaseEnded(key->node);
+  }
+  if (key->kind == MemberKind::kDead && there) registry.Declared(key->node);
+}
+
+void ClusterBackend::State::Do(VouchAction& action) {
+  if (!directory) return;
+  const std::string key = ReachKey(action.node, self);
+  if (action.reaches) return directory->Keep(key, "");
+  directory->Drop(key);
+}
+
+void ClusterBackend::State::Do(BuryAction& action) {
+  if (!directory) return;
+  directory->Declare(DeadKey(action.node), WorkerKey(action.node), ReachPrefix(action.node));
+}
+
 void ClusterBackend::State::Send(LinkId link, const ClusterMessage& message) {
   if (const auto to = links.find(link); to != links.end()) {
     to->second->Send(EncodeClusterMessage(message));
@@ -209,6 +246,17 @@ Result<void> ClusterBackend::UseTls(const TlsFiles& files) { return state_->loop
 Result<int> ClusterBackend::Listen(const std::string& host, int port) {
   return state_->loop.Listen(
       host, port, [state = state_.get()](auto accepted) { state->Accepted(std::move(accepted)); });
+}
+
+Result<void> ClusterBackend::Join(const EtcdOptions& etcd, const GatewayAddress& address) {
+  State& s = *state_;
+  ASSIGN_OR_RETURN(auto directory, EtcdDirectory::Open(etcd, "", s.clock, s.logger));
+  directory->Keep(GatewayKey(s.self), GatewayRecord(address));
+  const std::lock_guard lock(s.mutex);
+  s.directory = std::move(directory);
+  s.directory->Start(
+      [&s](const DirectoryEvent& event) { s.loop.Post([&s, event] { s.Told(event); }); });
+  return {};
 }
 
 Result<RequestId> ClusterBackend::Submit(Request request, Engine::EventSink sink) {

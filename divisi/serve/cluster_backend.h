@@ -9,7 +9,9 @@
 #include <memory>
 #include <string>
 
+#include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
+#include "divisi/control/membership.h"
 #include "divisi/control/registry.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
@@ -32,6 +34,9 @@ class ClusterBackend final : public RequestBackend {
   Result<void> UseTls(const TlsFiles& files);
   // Takes workers from now on; returns the port. Errors: as FrameLoop::Listen.
   Result<int> Listen(const std::string& host, int port);
+  // Tells the cluster's directory that workers reach this gateway at `address`, and decides deaths
+  // by it (RegistryOptions::lease is to be its lease). Once. Errors: as EtcdDirectory::Open.
+  Result<void> Join(const EtcdOptions& etcd, const GatewayAddress& address);
 
   Result<RequestId> Submit(Request request, Engine::EventSink sink) override;
   void Cancel(RequestId id) override;

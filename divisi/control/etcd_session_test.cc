@@ -1,0 +1,316 @@
+#include "divisi/control/etcd_session.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "divisi/control/etcd_json.h"
+#include "divisi/core/format.h"
+
+namespace divisi {
+namespace {
+
+constexpr char kPrefix[] = "/divisi/c/";
+
+// etcd as far as the session knows it, on a virtual clock: keys under leases, and one watch.
+class FakeEtcd {
+ public:
+  Result<Json> Answer(const EtcdCall& call, Seconds now) {
+    Expire(now);
+    const Json body = *Json::Parse(call.body);
+    if (call.path == "/v3/lease/grant") {
+      leases_[++last_lease_] = {now + Seconds(static_cast<double>(EtcdNumber(body, "TTL"))),
+                                EtcdNumber(body, "TTL")};
+      return Json(Json::Object{{"ID", Format("{}", last_lease_)}});
+    }
+    if (call.path == "/v3/lease/keepalive") return KeepAlive(EtcdNumber(body, "ID"), now);
+    if (call.path == "/v3/lease/revoke") {
+      leases_[EtcdNumber(body, "ID")].first = now;
+      Expire(now);
+      return Json::MakeObject();
+    }
+    if (call.path == "/v3/kv/put") return Put(body);
+    if (call.path == "/v3/kv/deleterange") {
+      Delete(EtcdBytes(body, "key"));
+      return Json::MakeObject();
+    }
+    if (call.path == "/v3/kv/range") return Range(body);
+    return Transaction(body);
+  }
+
+  void Watch(const EtcdWatch& watch) { watch_ = watch; }
+  const EtcdWatch& watch() const { return watch_; }
+  std::vector<Json> TakeLines() { return std::exchange(lines_, {}); }
+
+  void Expire(Seconds now) {
+    std::vector<std::string> dead;
+    for (const auto& [key, entry] : keys_) {
+      const auto lease = leases_.find(entry.second);
+      if (lease != leases_.end() && lease->second.first <= now) dead.push_back(key);
+    }
+    for (const std::string& key : dead) Delete(key);
+    std::erase_if(leases_, [&](const auto& lease) { return lease.second.first <= now; });
+  }
+
+  bool Has(const std::string& key) const { return keys_.contains(kPrefix + key); }
+  void Set(const std::string& key, const std::string& value) {
+    keys_[kPrefix + key] = {value, 0};
+    Tell(kPrefix + key, &value);
+  }
+  void Delete(const std::string& full) {
+    if (keys_.erase(full) > 0) Tell(full, nullptr);
+  }
+
+ private:
+  Result<Json> KeepAlive(int64_t id, Seconds now) {
+    Json result = Json(Json::Object{{"ID", Format("{}", id)}});
+    if (const auto lease = leases_.find(id); lease != leases_.end()) {
+      lease->second.first = now + Seconds(static_cast<double>(lease->second.second));
+      result.Set("TTL", Format("{}", lease->second.second));
+    }
+    return Json(Json::Object{{"result", result}});
+  }
+
+  Result<Json> Put(const Json& body) {
+    const int64_t lease = EtcdNumber(body, "lease");
+    if (lease != 0 && !leases_.contains(lease)) {
+      return Error{Code::kNotFound, "etcdserver: requested lease not found"};
+    }
+    const std::string value = EtcdBytes(body, "value");
+    keys_[EtcdBytes(body, "key")] = {value, lease};
+    Tell(EtcdBytes(body, "key"), &value);
+    return Json::MakeObject();
+  }
+
+  Result<Json> Range(const Json& body) {
+    Json kvs = Json::MakeArray();
+    for (const auto& [key, entry] : keys_) {
+      if (key < EtcdBytes(body, "key") || key >= EtcdBytes(body, "range_end")) continue;
+      kvs.Append(Json(Json::Object{{"key", Base64(key)}, {"value", Base64(entry.first)}}));
+    }
+    return Json(Json::Object{{"header", Json::Object{{"revision", "7"}}}, {"kvs", kvs}});
+  }
+
+  Result<Json> Transaction(const Json& body) {
+    for (const Json& compare : body.Find("compare")->as_array()) {
+      const std::string key = EtcdBytes(compare, "key");
+      const std::string end = EtcdBytes(compare, "range_end");
+      for (const auto& [there, entry] : keys_) {
+        if (end.empty() ? there == key : there >= key && there < end) return Json::MakeObject();
+      }
+    }
+    (void)Put(*body.Find("success")->as_array()[0].Find("request_put"));
+    return Json(Json::Object{{"succeeded", true}});
+  }
+
+  void Tell(const std::string& key, const std::string* value) {
+    Json kv = Json(Json::Object{{"key", Base64(key)}});
+    if (value != nullptr) kv.Set("value", Base64(*value));
+    Json event = Json(Json::Object{{"kv", kv}});
+    if (value == nullptr) event.Set("type", "DELETE");
+    lines_.push_back(Json(Json::Object{{"result", Json::Object{{"events", Json::Array{event}}}}}));
+  }
+
+  std::map<int64_t, std::pair<Seconds, int64_t>> leases_;  // Until when, of how long
+  std::map<std::string, std::pair<std::string, int64_t>> keys_;
+  int64_t last_lease_ = 100;
+  EtcdWatch watch_;
+  std::vector<Json> lines_;
+};
+
+class EtcdSessionTest : public testing::Test {
+ protected:
+  // Runs session and etcd for a while; events are added up.
+  void Run(double seconds) {
+    for (const Seconds end = now_ + Seconds(seconds); now_ < end; now_ += Seconds(0.1)) {
+      session_.Tick(now_);
+      Exchange();
+      if (!away_) etcd_.Expire(now_);
+    }
+  }
+
+  void Exchange() {
+    for (bool busy = true; busy;) {
+      busy = false;
+      for (const EtcdCall& call : session_.TakeCalls()) {
+        busy = true;
+        session_.Answered(
+            call.id,
+            away_ ? Result<Json>(Error{Code::kUnavailable, "no answer"}) : etcd_.Answer(call, now_),
+            now_);
+      }
+      if (const auto watch = session_.TakeWatch()) etcd_.Watch(*watch);
+      if (away_) continue;
+      for (const Json& line : etcd_.TakeLines()) {
+        if (!etcd_.watch().body.empty()) session_.Watched(etcd_.watch().id, line, now_);
+      }
+    }
+    for (const DirectoryEvent& event : session_.TakeEvents()) events_.push_back(event);
+  }
+
+  // "+key=value", "-key", "up", "down"
+  std::string Events() {
+    std::string text;
+    for (const DirectoryEvent& event : std::exchange(events_, {})) {
+      switch (event.kind) {
+        case DirectoryEvent::Kind::kPut:
+          text += "+" + event.key + "=" + event.value + " ";
+          break;
+        case DirectoryEvent::Kind::kGone:
+          text += "-" + event.key + " ";
+          break;
+        case DirectoryEvent::Kind::kUp:
+          text += "up ";
+          break;
+        case DirectoryEvent::Kind::kDown:
+          text += "down ";
+          break;
+      }
+    }
+    return text;
+  }
+
+  EtcdSession session_{{.prefix = kPrefix, .watched = "", .lease = Seconds(5)}};
+  FakeEtcd etcd_;
+  bool away_ = false;
+  Seconds now_{1000};
+  std::vector<DirectoryEvent> events_;
+};
+
+TEST_F(EtcdSessionTest, KeepsItsKeysAndSeesThoseOfOthers) {
+  etcd_.Set("gateway/1", "a");
+  etcd_.TakeLines();
+  session_.Keep("worker/2", "b");
+  Run(1);
+  EXPECT_EQ(Events(), "+gateway/1=a up +worker/2=b ");
+  EXPECT_TRUE(session_.settled());
+  etcd_.Set("gateway/3", "c");
+  etcd_.Delete(std::string(kPrefix) + "gateway/1");
+  Run(60);  // Many leases
+  EXPECT_EQ(Events(), "+gateway/3=c -gateway/1 ");
+  EXPECT_TRUE(etcd_.Has("worker/2"));
+}
+
+TEST_F(EtcdSessionTest, AShortAbsenceIsNoneAtAll) {
+  session_.Keep("worker/2", "b");
+  Run(1);
+  Events();
+  away_ = true;
+  Run(1.5);
+  away_ = false;
+  Run(10);
+  EXPECT_EQ(Events(), "");
+  EXPECT_TRUE(etcd_.Has("worker/2"));
+}
+
+TEST_F(EtcdSessionTest, AfterAnAbsenceBeyondTheLeaseItsKeysComeBack) {
+  session_.Keep("worker/2", "b");
+  etcd_.Set("gateway/1", "a");
+  Run(1);
+  Events();
+  away_ = true;
+  Run(12);
+  EXPECT_EQ(Events(), "down ");
+  etcd_.Expire(now_);
+  EXPECT_FALSE(etcd_.Has("worker/2"));
+  etcd_.Delete(std::string(kPrefix) + "gateway/1");
+  etcd_.Set("gateway/9", "n");
+  etcd_.TakeLines();  // The watch was gone.
+  away_ = false;
+  Run(1);
+  const std::string events = Events();
+  EXPECT_NE(events.find("-gateway/1 "), std::string::npos) << events;
+  EXPECT_NE(events.find("+gateway/9=n "), std::string::npos) << events;
+  EXPECT_NE(events.find("up "), std::string::npos) << events;
+  EXPECT_TRUE(etcd_.Has("worker/2"));
+  EXPECT_TRUE(session_.settled());
+}
+
+TEST_F(EtcdSessionTest, ALostLeaseIsTakenAnewAndTheKeysWithIt) {
+  session_.Keep("worker/2", "b");
+  Run(1);
+  etcd_.Expire(now_ + Seconds(100));  // The lease is gone, and etcd is there.
+  EXPECT_FALSE(etcd_.Has("worker/2"));
+  Run(3);
+  EXPECT_TRUE(etcd_.Has("worker/2"));
+}
+
+TEST_F(EtcdSessionTest, ACompactedOrEndedWatchListsAgain) {
+  Run(1);
+  Events();
+  etcd_.Set("gateway/1", "a");
+  etcd_.TakeLines();  // Never told
+  session_.Watched(etcd_.watch().id, *Json::Parse(R"({"result":{"canceled":true}})"), now_);
+  Run(1);
+  EXPECT_EQ(Events(), "+gateway/1=a ");
+  etcd_.Delete(std::string(kPrefix) + "gateway/1");
+  etcd_.TakeLines();
+  session_.WatchEnded(etcd_.watch().id, now_);
+  Run(1);
+  EXPECT_EQ(Events(), "-gateway/1 ");
+}
+
+TEST_F(EtcdSessionTest, DroppedKeysGoAndLeavingTakesAll) {
+  session_.Keep("reach/1/2", "");
+  session_.Keep("gateway/2", "g");
+  Run(1);
+  session_.Drop("reach/1/2");
+  Run(0.2);
+  EXPECT_FALSE(etcd_.Has("reach/1/2"));
+  session_.Keep("reach/1/2", "");
+  session_.Drop("reach/1/2");
+  Run(0.2);
+  EXPECT_FALSE(etcd_.Has("reach/1/2"));
+  session_.Leave();
+  Exchange();
+  EXPECT_TRUE(session_.left());
+  EXPECT_FALSE(etcd_.Has("gateway/2"));
+}
+
+TEST_F(EtcdSessionTest, ADeathIsDeclaredOnlyOfWhoHasNoLeaseAndIsReachedByNobody) {
+  Run(1);
+  etcd_.Set("worker/1", "w");
+  session_.Declare("dead/1", "worker/1", "reach/1/");
+  Run(0.2);
+  EXPECT_FALSE(etcd_.Has("dead/1"));
+  etcd_.Delete(std::string(kPrefix) + "worker/1");
+  etcd_.Set("reach/1/77", "");
+  session_.Declare("dead/1", "worker/1", "reach/1/");
+  Run(0.2);
+  EXPECT_FALSE(etcd_.Has("dead/1"));
+  etcd_.Delete(std::string(kPrefix) + "reach/1/77");
+  session_.Declare("dead/1", "worker/1", "reach/1/");
+  Run(0.2);
+  EXPECT_TRUE(etcd_.Has("dead/1"));
+  EXPECT_NE(Events().find("+dead/1="), std::string::npos);
+}
+
+TEST_F(EtcdSessionTest, AnswersThatAreNoneChangeNothing) {
+  session_.Keep("worker/2", "b");
+  for (int i = 0; i < 50; ++i) {
+    session_.Tick(now_);
+    now_ += Seconds(0.5);
+    for (const EtcdCall& call : session_.TakeCalls()) {
+      session_.Answered(call.id, *Json::Parse(R"({"ID":{},"kvs":[1,{"key":7}],"header":3})"), now_);
+    }
+    if (const auto watch = session_.TakeWatch()) {
+      session_.Watched(watch->id, *Json::Parse(R"({"result":{"events":[2,{"kv":[]}]}})"), now_);
+      session_.Watched(watch->id, *Json::Parse("[]"), now_);
+    }
+  }
+  EXPECT_FALSE(session_.settled());
+  Run(2);
+  EXPECT_TRUE(etcd_.Has("worker/2"));
+}
+
+TEST(EtcdJsonTest, Base64GoesBothWays) {
+  for (const std::string text : {"", "f", "fo", "foo", "foob", "fooba", "foobar"}) {
+    EXPECT_EQ(FromBase64(Base64(text)), text);
+  }
+  EXPECT_EQ(Base64("foob"), "Zm9vYg==");  // RFC 4648, section 10
+  EXPECT_EQ(FromBase64("a*b"), std::nullopt);
+  EXPECT_EQ(RangeEnd("a/"), "a0");
+}
+
+}  // namespace
+}  // namespace divisi
