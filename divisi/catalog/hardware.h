@@ -19,6 +19,7 @@ struct CardSpec {
   Bytes memory;           // As its maker counts it: 80 GB are 80e9 bytes.
   BytesPerSecond nvlink;  // One direction, payload; 0 where it has none.
   BytesPerSecond pcie;    // One direction, payload.
+  int threads = 0;        // Cores, where processor cores stand for a card; 0: it is one.
 };
 
 // One socket. Computing rates are those that a kernel reached, by the kernel's instruction set.

@@ -26,20 +26,22 @@ std::string Located(const std::string& path, const std::string& file) {
 
 }  // namespace
 
-Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file, int port) {
-  constexpr int64_t kMostWorkers = 64;
+Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file,
+                                    const ClusterPorts& ports) {
   ClusterPlan plan;
   RETURN_IF_ERROR(ReadYaml(text, file, [&](YamlFields& top) {
     const std::string model = Located(top.Get<std::string>("model"), file);
-    int64_t control = 8001;
+    int64_t control = ports.control > 0 ? ports.control : 8001;
     plan.gateway = {"gateway", {"gateway", "--model", model}};
     const YamlWant<int64_t> any_port{.fallback = 8000, .least = 1, .most = 65535};
-    int64_t http = port > 0 ? port : 8000;
+    int64_t http = ports.http > 0 ? ports.http : 8000;
     top.FindMap("gateway", [&](YamlFields& gateway) {
       const auto host = gateway.Get<std::string>("host", {.fallback = "127.0.0.1"});
       const auto own = gateway.Get<int64_t>("port", any_port);
-      if (port == 0) http = own;
-      control = gateway.Get<int64_t>("control_port", {.fallback = 8001, .least = 1, .most = 65535});
+      if (ports.http == 0) http = own;
+      const auto own_control =
+          gateway.Get<int64_t>("control_port", {.fallback = 8001, .least = 1, .most = 65535});
+      if (ports.control == 0) control = own_control;
       Append(plan.gateway.args, {"--host", host});
       if (const auto policy = gateway.Find<std::string>(
               "policy", {.one_of = {"round-robin", "least-loaded", "expected-ttft"}})) {
@@ -56,7 +58,7 @@ Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& fi
       const auto role = group.Get<std::string>(
           "role", {.fallback = "replica", .one_of = {"replica", "prefill", "decode"}});
       const auto count =
-          group.Get<int64_t>("count", {.fallback = 1, .least = 1, .most = kMostWorkers});
+          group.Get<int64_t>("count", {.fallback = 1, .least = 1, .most = kMostClusterWorkers});
       std::vector<std::string> args = {
           "worker", "--model", model, "--gateway", Format("127.0.0.1:{}", control), "--role", role};
       if (const auto threads = group.Find<int64_t>("threads", {.least = 1, .most = 1024})) {
@@ -73,8 +75,8 @@ Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& fi
       }
     });
     if (plan.workers.empty()) top.Fail("workers", "expected a list of at least one worker");
-    if (static_cast<int64_t>(plan.workers.size()) > kMostWorkers) {
-      top.Fail("workers", Format("more than {} workers on one machine", kMostWorkers));
+    if (static_cast<int64_t>(plan.workers.size()) > kMostClusterWorkers) {
+      top.Fail("workers", Format("more than {} workers on one machine", kMostClusterWorkers));
     }
   }));
   return plan;

@@ -8,6 +8,7 @@
 //     - {role: decode, count: 1}
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,9 @@
 #include "divisi/core/result.h"
 
 namespace divisi {
+
+// On one machine.
+inline constexpr int64_t kMostClusterWorkers = 64;
 
 // A child process: its name in the log, and its arguments after the program.
 struct ClusterProcess {
@@ -27,8 +31,14 @@ struct ClusterPlan {
   std::vector<ClusterProcess> workers;
 };
 
-// port: of the gateway's HTTP, instead of the file's; 0: the file's.
+// Instead of the file's; 0: the file's.
+struct ClusterPorts {
+  int http = 0;
+  int control = 0;
+};
+
 // Errors: kInvalidArgument with file, line and key.
-Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file, int port);
+Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file,
+                                    const ClusterPorts& ports);
 
 }  // namespace divisi

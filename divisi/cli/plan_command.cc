@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "divisi/cli/cluster_emit.h"
 #include "divisi/cli/commands.h"
 #include "divisi/cli/plan_json.h"
 #include "divisi/cli/plan_report.h"
@@ -33,6 +34,8 @@ struct Options {
   bool splits = false;
   std::string report;
   std::string load;
+  std::string cluster;
+  std::string cluster_model;
   std::string load_duration = "60 s";
   uint64_t seed = 1;
 };
@@ -97,6 +100,29 @@ Result<Seconds> LoadDuration(const Options& options) {
   return duration;
 }
 
+// The directory of the model that the scenario plans for, absolute: a cluster file may lie
+// anywhere.
+Result<std::string> CheckpointFor(const Options& options, const YamlNode& scenario) {
+  std::filesystem::path path = options.cluster_model;
+  if (path.empty()) {
+    const YamlNode* model = scenario.Find("model");
+    const YamlNode* config = model == nullptr ? nullptr : model->Find("config");
+    if (config == nullptr) {
+      return Error{Code::kInvalidArgument,
+                   "the scenario's model is one of the catalogue; say where its checkpoint is with "
+                   "--cluster-model DIRECTORY"};
+    }
+    path = std::filesystem::path(options.scenario).parent_path() / config->text;
+  }
+  std::error_code error;
+  if (path.filename() == "config.json") path = path.parent_path();
+  const std::filesystem::path whole = std::filesystem::canonical(path, error);
+  if (error || !std::filesystem::is_directory(whole, error)) {
+    return Error{Code::kNotFound, Format("{} is no directory of a checkpoint", path.string())};
+  }
+  return whole.string();
+}
+
 class Command {
  public:
   explicit Command(const Options& options)
@@ -111,9 +137,10 @@ class Command {
 
   void Run() const {
     OrFail(LoadDuration(options_));  // Before a page of output
-    if (!options_.sweeps.empty() && !(options_.report.empty() && options_.load.empty())) {
-      FailCommand(
-          {Code::kInvalidArgument, "--report and --emit-load are of one plan; leave out --sweep"});
+    if (!options_.sweeps.empty() &&
+        !(options_.report.empty() && options_.load.empty() && options_.cluster.empty())) {
+      FailCommand({Code::kInvalidArgument,
+                   "--report, --emit-load and --emit-cluster are of one plan; leave out --sweep"});
     }
     const bool json = options_.format == "json";
     if (!options_.sweeps.empty()) {
@@ -128,6 +155,7 @@ class Command {
     if (options_.splits && !json) Print(SplitsText(scenario, plan));
     if (!options_.report.empty()) WriteOrFail(options_.report, PlanReport(scenario, plan));
     if (!options_.load.empty()) WriteLoad(scenario);
+    if (!options_.cluster.empty()) WriteCluster(scenario, plan);
   }
 
  private:
@@ -146,6 +174,11 @@ class Command {
     const Seconds duration = OrFail(LoadDuration(options_));
     const auto load = OrFail(PlannedLoad(scenario, {.duration = duration, .seed = options_.seed}));
     WriteOrFail(options_.load, TraceLines(load));
+  }
+
+  void WriteCluster(const Scenario& scenario, const Plan& plan) const {
+    const std::string model = OrFail(CheckpointFor(options_, tree_));
+    WriteOrFail(options_.cluster, OrFail(ClusterFileText(scenario, plan, model)));
   }
 
   static void Print(const std::string& text) { std::fputs(text.c_str(), stdout); }
@@ -176,6 +209,12 @@ void AddOutputOptions(CLI::App& command, Options& options) {
       .add_option("--emit-load", options.load,
                   "Write the assumed load as a Mooncake-style trace, for divisi bench serve")
       ->check(CLI::Validator(NotEmptyPath, ""));
+  command
+      .add_option("--emit-cluster", options.cluster,
+                  "Write the chosen deployment as a file that divisi up starts")
+      ->check(CLI::Validator(NotEmptyPath, ""));
+  command.add_option("--cluster-model", options.cluster_model,
+                     "The checkpoint's directory in that file [the scenario's model.config]");
   command.add_option("--load-duration", options.load_duration, "How long that load is")
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Of that load's arrivals")->capture_default_str();

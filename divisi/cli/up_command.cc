@@ -193,11 +193,11 @@ class Family {
   std::vector<Child> children_;
 };
 
-void Run(const std::string& file, int port) {
+void Run(const std::string& file, const ClusterPorts& ports) {
   auto* signal = new StopSignal;  // For the process's life, as its header asks.
   const auto text = ReadFile(file, kMostFileBytes);
   if (!text) FailCommand(text.error());
-  const auto plan = ReadClusterFile(*text, file, port);
+  const auto plan = ReadClusterFile(*text, file, ports);
   if (!plan) FailCommand(plan.error());
   static std::atomic<bool> stop{false};  // The waiting thread is never joined.
   std::thread([signal] {
@@ -212,16 +212,21 @@ void Run(const std::string& file, int port) {
 void AddUpCommand(CLI::App& app) {
   struct Options {
     std::string file;
-    int port = 0;
+    ClusterPorts ports;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("up", "Start a cluster on this machine: a gateway and its workers");
   command->footer("Example:\n  divisi up examples/cluster/1p1d.yaml --port 8000");
   command->add_option("cluster", options->file, "YAML file")->required();
-  command->add_option("--port", options->port, "The gateway's HTTP port, instead of the file's")
+  command
+      ->add_option("--port", options->ports.http, "The gateway's HTTP port, instead of the file's")
       ->check(CLI::Range(1, 65535));
-  command->callback([options] { Run(options->file, options->port); });
+  command
+      ->add_option("--control-port", options->ports.control,
+                   "The port that workers connect to, instead of the file's")
+      ->check(CLI::Range(1, 65535));
+  command->callback([options] { Run(options->file, options->ports); });
 }
 
 }  // namespace divisi

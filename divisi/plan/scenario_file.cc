@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 30;
 constexpr int64_t kMostCards = 100000;
+constexpr int64_t kMostThreads = 1024;
 
 // Bounds of CheckScenario that a slip of the pen meets, told here with line and key.
 constexpr double kLeastFraction = 1e-6;
@@ -189,6 +190,8 @@ class Reader {
       card.fp8_peak = map.Get<FlopsPerSecond>("fp8", {.fallback = FlopsPerSecond(0)});
       card.memory_bandwidth = map.Get<BytesPerSecond>("memory_bandwidth", {.above_zero = true});
       card.memory = map.Get<Bytes>("memory", {.above_zero = true});
+      card.threads =
+          static_cast<int>(map.Get<int64_t>("threads", {.fallback = 0, .most = kMostThreads}));
     });
     return card;
   }

@@ -79,6 +79,16 @@ export class UpCluster extends Cluster {
     return cluster;
   }
 
+  // A file as it is, but for its ports. workers: how many it starts.
+  static async startFile(file, workers) {
+    const cluster = new UpCluster();
+    cluster.port = await freePort();
+    cluster.control = await freePort();
+    await cluster.#up(['up', file, '--port', cluster.port, '--control-port', cluster.control],
+      workers, {});
+    return cluster;
+  }
+
   async #start(roles, { args = [], gatewayArgs = [], kvMemory = '64 MiB', env = {},
     model = kModel }) {
     this.folder = mkdtempSync(path.join(tmpdir(), 'divisi-cluster-'));
@@ -92,9 +102,13 @@ export class UpCluster extends Cluster {
     writeFileSync(file, `model: ${path.join(root, model)}\n` +
       `gateway: {port: ${this.port}, control_port: ${this.control}${list(gatewayWords(gatewayArgs))}}\n` +
       `workers:\n${workers.join('\n')}\n`);
+    await this.#up(['up', file], roles.length, env);
+  }
+
+  async #up(args, workers, env) {
     this.url = `http://127.0.0.1:${this.port}`;
-    this.process = new Process(['up', file], { env });
-    await this.ready(roles.length);
+    this.process = new Process(args, { env });
+    await this.ready(workers);
     await this.process.said(/listening on/);
   }
 
@@ -118,7 +132,7 @@ export class UpCluster extends Cluster {
   // The exit status.
   async stop() {
     const code = await this.process.stop(kStopMs);
-    rmSync(this.folder, { recursive: true });
+    if (this.folder) rmSync(this.folder, { recursive: true });
     if (code !== 0) throw new Error(`divisi up ended with ${code}:\n${this.log}`);
     return code;
   }
