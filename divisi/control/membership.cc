@@ -61,6 +61,7 @@ void Membership::Ended(LinkId link, const std::string& why, Seconds now) {
     for (auto& [node, peer] : peers_) {
       const auto word = peer.vouchers.find(*ended.gateway);
       if (word != peer.vouchers.end()) word->second = now + kSilence;
+      peer.unreached.erase(*ended.gateway);
     }
   }
   const auto slot = slots_.find(ended.address);
@@ -138,7 +139,8 @@ bool Membership::PeerUp(LinkId link, NodeId peer) {
   if (from == links_.end() || !from->second.gateway) return true;
   Peer& known = peers_[peer];
   known.vouchers[*from->second.gateway] = std::nullopt;
-  known.doubted = known.unreached = false;
+  known.unreached.erase(*from->second.gateway);
+  known.doubted = false;
   known.forgotten_at.reset();
   return true;
 }
@@ -155,7 +157,8 @@ void Membership::PeerLost(LinkId link, NodeId peer, PeerLoss loss) {
   const auto known = peers_.find(peer);
   if (from == links_.end() || !from->second.gateway || known == peers_.end()) return;
   known->second.vouchers.erase(*from->second.gateway);
-  known->second.unreached = true;
+  known->second.unreached.insert(*from->second.gateway);
+  known->second.forgotten_at.reset();
   known->second.doubted |= loss == PeerLoss::kDoubted;
 }
 
@@ -164,7 +167,7 @@ bool Membership::IsGone(Peer& peer, Seconds now) const {
                 [&](const auto& word) { return word.second && *word.second <= now; });
   if (!peer.vouchers.empty()) return false;
   if (peer.doubted) return true;
-  if (peer.unreached) return false;
+  if (!peer.unreached.empty()) return false;
   if (!peer.forgotten_at || Joined().empty()) peer.forgotten_at = now + kForgotten;
   return now >= *peer.forgotten_at;
 }

@@ -4,8 +4,9 @@
 // Every gateway tells of every peer that it reaches, and vouches for it until it says otherwise or
 // its connection here has ended for longer than kSilence. A peer is gone when a gateway says that
 // its death is confirmed, or when none vouches and one doubts it, or none has known it for long (it
-// died while the gateway that knew it was away). It stays gone: its writes were barred. A gateway
-// that presents it again has missed that, and is to be told.
+// died while the gateway that knew it was away, or was told dead while that was out of reach). It
+// stays gone: its writes were barred. A gateway that presents it again has missed that, and is to
+// be told.
 #pragma once
 
 #include <compare>
@@ -88,7 +89,7 @@ class Membership {
   struct Peer {
     // Gateways that reach it; with a time: until when a lost connection's word counts.
     std::map<NodeId, std::optional<Seconds>> vouchers;
-    bool unreached = false;  // A gateway knows it, and says that it does not reach it.
+    std::set<NodeId> unreached;  // Gateways that know it, and say that they do not reach it
     bool doubted = false;
     std::optional<Seconds> forgotten_at;  // Nobody knows it
   };

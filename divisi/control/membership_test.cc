@@ -120,6 +120,19 @@ TEST_F(MembershipTest, APeerThatNoGatewayKnowsAnyMoreIsGoneInTime) {
   EXPECT_EQ(GoneAfter(2), std::vector{kPeer});
 }
 
+TEST_F(MembershipTest, ADeathThatWasToldWhileItsGatewayWasOutOfReachIsNotWaitedForForEver) {
+  JoinBoth();
+  membership_.PeerUp(a_, kPeer);
+  membership_.PeerLost(a_, kPeer, PeerLoss::kUnreached);
+  membership_.Ended(a_, "silent", now_);
+  now_ += Seconds(5);  // Here it tells of the death. Then it is back, and knows no such peer.
+  const LinkId again = membership_.TakeDials(now_).at(0).link;
+  membership_.Connected(again);
+  membership_.Welcomed(again, kGatewayA);
+  EXPECT_TRUE(GoneAfter(4).empty());
+  EXPECT_EQ(GoneAfter(11), std::vector{kPeer});
+}
+
 TEST_F(MembershipTest, WithoutAnyGatewayNobodyIsForgotten) {
   JoinBoth();
   membership_.PeerUp(a_, kPeer);

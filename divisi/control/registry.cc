@@ -82,8 +82,12 @@ void Registry::Welcome(LinkId link, NodeId node) {
   Send(link, WelcomeMessage{self_});
   if (options_.lease) actions_.emplace_back(VouchAction{node, true});
   for (const auto& [other, entry] : members_) {
-    if (other == node || entry.away) continue;
-    Send(link, PeerUpMessage{other, entry.hello.data_address, entry.hello.data_descriptor});
+    if (other == node) continue;
+    if (entry.away) {
+      Send(link, PeerGoneMessage{other, entry.doubted ? PeerLoss::kDoubted : PeerLoss::kUnreached});
+    } else {
+      Send(link, PeerUpMessage{other, entry.hello.data_address, entry.hello.data_descriptor});
+    }
   }
 }
 

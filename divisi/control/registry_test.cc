@@ -233,6 +233,16 @@ TEST_F(RegistryWithDirectoryTest, AnUnreachedWorkerWithALeaseIsNotDeclaredDead) 
   EXPECT_TRUE(Of<VouchAction>(back).at(0).reaches);
 }
 
+TEST_F(RegistryWithDirectoryTest, AWorkerThatComesLearnsWhoIsAway) {
+  registry_.Ended(11, "reset", now_);
+  After(1);
+  registry_.Hello(13, HelloOf(13, "c"), now_);
+  const auto told = Sent<PeerGoneMessage>(registry_.TakeActions());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].second.node, NodeId{11});
+  EXPECT_EQ(told[0].second.loss, PeerLoss::kUnreached);
+}
+
 TEST_F(RegistryWithDirectoryTest, ALostLeaseAloneIsNoDeath) {
   registry_.LeaseEnded({11});
   EXPECT_TRUE(Of<BuryAction>(After(100)).empty());

@@ -9,13 +9,14 @@
 #include <utility>
 #include <vector>
 
-#include "divisi/control/dispatcher.h"
-#include "divisi/control/worker.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
 #include "divisi/sim/sim_client.h"
-#include "divisi/sim/sim_executor.h"
+#include "divisi/sim/sim_directory.h"
+#include "divisi/sim/sim_gateway.h"
+#include "divisi/sim/sim_links.h"
 #include "divisi/sim/sim_weather.h"
+#include "divisi/sim/sim_worker.h"
 
 namespace divisi {
 namespace {
@@ -25,74 +26,77 @@ constexpr uint64_t kFirstWorker = 1000;
 
 class Cluster {
  public:
-  explicit Cluster(uint64_t seed) : random_(seed) {
-    DrawGateways();
+  explicit Cluster(uint64_t seed)
+      : random_(seed),
+        links_(schedule_, random_, weather_, MakeListener()),
+        directory_(schedule_, random_, [this](const std::function<void(SimGateway&)>& tell) {
+          for (Slot& slot : slots_) {
+            if (slot.gateway) tell(*slot.gateway);
+          }
+        }) {
     weather_ = SimWeather::Draw(random_);
+    slots_.resize(static_cast<size_t>(random_.Chance(0.6) ? 1 : random_.Between(2, 3)));
+    has_directory_ = random_.Chance(0.5);
+    for (size_t slot = 0; slot < slots_.size(); ++slot) StartGateway(slot);
     DrawWorkers();
     DrawClients();
     DrawFaults();
-    At(Seconds(0), [this] { TickAll(); });
+    schedule_.At(Seconds(0), [this] { TickAll(); });
   }
 
   SimClusterReport Run() {
-    while (!events_.empty() && report_.fault.empty()) {
-      auto first = events_.begin();
-      now_ = Seconds(first->first.first);
-      const std::function<void()> event = std::move(first->second);
-      events_.erase(first);
-      event();
-      Settle();
-      if (now_ > kEnd) break;
-    }
+    while (report_.fault.empty() && schedule_.now() <= kEnd && schedule_.Step()) Settle();
     CheckEnd();
+    report_.dropped += links_.counters().dropped;
+    report_.repeated = links_.counters().repeated;
+    report_.declared_dead = directory_.deaths();
     return std::move(report_);
   }
 
  private:
-  // Faults stop at half of this; then everything has to end.
+  // Faults stop at a third of this; then everything has to end.
   static constexpr Seconds kFaultsEnd{20};
   static constexpr Seconds kEnd{60};
-  // After this a gateway that does not hear a worker acts.
-  static constexpr Seconds kSilent{1};
 
-  struct Node {
-    NodeId id;
-    WorkerRole role = WorkerRole::kReplica;
-    SchedulerOptions options;
-    std::unique_ptr<Worker> worker;
-    std::unique_ptr<SimExecutor> executor;
-    bool stepping = false;
-    std::set<NodeId> fenced;  // Whose writes no longer land here
-  };
-  struct Gateway {
-    NodeId id;
-    std::unique_ptr<Dispatcher> dispatcher;
-    bool up = true;
+  struct Slot {  // An address at which a gateway is, or comes back
+    std::unique_ptr<SimGateway> gateway;
     std::map<uint64_t, size_t> client_of;  // By request
+  };
+  struct Process {
+    SimWorker worker;
+    bool up = true;
+    Seconds leave_at;
   };
   struct Client {
     SimClient asked;
-    size_t gateway = 0;
+    size_t slot = 0;
     std::optional<uint64_t> number;  // Once submitted
   };
 
   // ---- Drawing
 
-  void DrawGateways() {
-    const int64_t count = random_.Chance(0.6) ? 1 : random_.Between(2, 3);
-    for (int64_t i = 0; i < count; ++i) gateways_.push_back(NewGateway());
-  }
-
-  Gateway NewGateway() {
-    const NodeId id{++last_gateway_};
-    return {id, std::make_unique<Dispatcher>(id, DrawSimDispatcher(random_))};
+  void StartGateway(size_t slot) {
+    RegistryOptions registry;
+    if (has_directory_) registry.lease = SimDirectory::kLease;
+    slots_[slot].gateway = std::make_unique<SimGateway>(
+        NodeId{++last_gateway_}, DrawSimDispatcher(random_), std::move(registry));
+    slots_[slot].client_of.clear();
+    if (has_directory_) directory_.Tell(*slots_[slot].gateway);
   }
 
   void DrawWorkers() {
     const bool replicas = random_.Chance(0.3);
     const bool apart = !replicas || random_.Chance(0.4);
+    std::vector<GatewayAddress> addresses;
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      addresses.push_back({"gateway", static_cast<int>(slot)});
+    }
     const auto add = [&](WorkerRole role, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) StartNode(role, DrawSimScheduler(random_));
+      for (int64_t i = 0; i < count; ++i) {
+        Process& process = *processes_.emplace_back(std::make_unique<Process>(
+            Process{.worker = SimWorker(role, DrawSimScheduler(random_), addresses)}));
+        BeginLife(process);
+      }
     };
     if (replicas) add(WorkerRole::kReplica, random_.Between(1, 3));
     if (!apart) return;
@@ -100,273 +104,291 @@ class Cluster {
     add(WorkerRole::kDecode, random_.Between(1, 3));
   }
 
-  void StartNode(WorkerRole role, SchedulerOptions options) {
-    const NodeId id{++last_node_};
-    Node& node = nodes_[id];
-    node.id = id;
-    node.role = role;
-    node.options = options;
-    node.worker = std::make_unique<Worker>(id, options, SimTimes(), SimCapacity(options).page);
-    node.executor = std::make_unique<SimExecutor>(
-        SimExecutorOptions{.blocks = options.blocks, .vocab = kSimVocab});
-    for (Gateway& gateway : gateways_) Introduce(gateway, node);
-  }
-
-  static void Introduce(Gateway& gateway, const Node& node) {
-    gateway.dispatcher->AddWorker(node.id, node.role, SimCapacity(node.options));
-  }
-
   void DrawClients() {
     const int64_t count = random_.Between(1, 40);
     for (int64_t i = 0; i < count; ++i) {
       const auto index = static_cast<size_t>(i);
-      const Client& client = clients_.emplace_back(Client{SimClient::Draw(random_), AnySlot()});
-      At(client.asked.arrives(), [this, index] { Submit(index); });
-      if (client.asked.cancels()) At(*client.asked.cancels(), [this, index] { Cancel(index); });
+      const Client& client =
+          clients_.emplace_back(Client{SimClient::Draw(random_), AnyOf(slots_.size())});
+      schedule_.At(client.asked.arrives(), [this, index] { Submit(index); });
+      if (client.asked.cancels()) {
+        schedule_.At(*client.asked.cancels(), [this, index] { Cancel(index); });
+      }
     }
   }
 
   void DrawFaults() {
     const auto scatter = [this](int count, double until, void (Cluster::*event)()) {
       for (int i = 0; i < count; ++i) {
-        At(kFaultsEnd * (until * random_.Uniform()), [this, event] { (this->*event)(); });
+        schedule_.At(kFaultsEnd * (until * random_.Uniform()), [this, event] { (this->*event)(); });
       }
     };
     scatter(weather_.crashes, 1, &Cluster::Crash);
-    scatter(weather_.partitions, 0.8, &Cluster::Partition);
+    scatter(weather_.partitions, 0.7, &Cluster::Partition);
     scatter(weather_.drains, 0.8, &Cluster::Drain);
+    scatter(weather_.leaves, 0.8, &Cluster::Leave);
     scatter(weather_.role_changes, 1, &Cluster::ChangeRole);
-    if (weather_.lose_gateway) At(kFaultsEnd * random_.Uniform(), [this] { LoseGateway(); });
-    At(kFaultsEnd, [this] { weather_.drop = weather_.repeat = 0; });
+    scatter(weather_.directory_outages, 0.6, &Cluster::LoseDirectory);
+    scatter(weather_.lost_gateways, 1, &Cluster::LoseGateway);
+    schedule_.At(kFaultsEnd, [this] { weather_.drop = weather_.repeat = 0; });
   }
 
-  // ---- Time and links
+  // ---- Who is there
 
-  void At(Seconds time, std::function<void()> event) {
-    events_.emplace(std::pair{std::max(time, now_).value, ++last_event_}, std::move(event));
+  size_t AnyOf(size_t count) {
+    return static_cast<size_t>(random_.Between(0, static_cast<int64_t>(count) - 1));
+  }
+  size_t AnyProcess() { return AnyOf(processes_.size()); }
+
+  // The process whose life `id` is; null: it has ended.
+  Process* Find(NodeId id) {
+    const auto found = process_of_.find(id);
+    return found == process_of_.end() ? nullptr : processes_[found->second].get();
+  }
+  size_t IndexOf(const Process& process) const {
+    return static_cast<size_t>(
+        std::ranges::find_if(processes_, [&](const auto& each) { return each.get() == &process; }) -
+        processes_.begin());
   }
 
-  Node* Find(NodeId id) {
-    const auto found = nodes_.find(id);
-    return found == nodes_.end() ? nullptr : &found->second;
+  void BeginLife(Process& process) {
+    process.up = true;
+    process.worker.BeNew(NodeId{++last_node_});
+    process_of_[process.worker.id()] = IndexOf(process);
   }
 
-  bool Parted(NodeId a, NodeId b) const { return parted_.contains(std::minmax(a, b)); }
+  // A life ends: nobody is told but by its connections.
+  void EndLife(Process& process) {
+    NoteLife(process.worker);
+    process_of_.erase(process.worker.id());
+    links_.WorkerGone(IndexOf(process));
+  }
 
-  Seconds Delay(Seconds mean) { return Seconds(random_.Exponential(mean.value)); }
+  // ---- Connections
 
-  Gateway* FindGateway(NodeId id) {
-    for (Gateway& gateway : gateways_) {
-      if (gateway.id == id) return &gateway;
+  SimLinks::Listener MakeListener() {
+    return {.connected =
+                [this](const SimLinks::End& end) {
+                  if (processes_[end.worker]->up) {
+                    processes_[end.worker]->worker.Connected(end.at_worker);
+                  }
+                },
+            .refused =
+                [this](const SimLinks::End& end) {
+                  processes_[end.worker]->worker.membership().Ended(end.at_worker, "refused",
+                                                                    schedule_.now());
+                },
+            .ended = [this](const SimLinks::End& end, bool at_worker) { Ended(end, at_worker); },
+            .frame = [this](const SimLinks::End& end, bool to_worker,
+                            ClusterMessage message) { Frame(end, to_worker, std::move(message)); }};
+  }
+
+  void Ended(const SimLinks::End& end, bool at_worker) {
+    if (at_worker) {
+      processes_[end.worker]->worker.membership().Ended(end.at_worker, "lost", schedule_.now());
+    } else if (slots_[end.slot].gateway) {
+      slots_[end.slot].gateway->Ended(end.at_gateway, schedule_.now());
     }
-    return nullptr;
   }
 
-  // Workers speak to each other through a gateway: the transfer's, or any that reaches both.
-  bool Reaches(NodeId from, NodeId to) const {
-    const auto joins = [&](const Gateway& via) {
-      const bool hop =
-          from == via.id || to == via.id || (!Parted(from, via.id) && !Parted(via.id, to));
-      return via.up && hop;
-    };
-    const bool direct = from.value < kFirstWorker || to.value < kFirstWorker;
-    return direct ? !Parted(from, to) : std::ranges::any_of(gateways_, joins);
-  }
-
-  void Carry(NodeId from, Outgoing message) {
-    if (random_.Chance(weather_.drop) || !Reaches(from, message.to)) {
-      ++report_.dropped;
-      return;
-    }
-    const int copies = random_.Chance(weather_.repeat) ? 2 : 1;
-    report_.repeated += copies - 1;
-    for (int i = 0; i < copies; ++i) {
-      At(now_ + Delay(weather_.delay), [this, from, message] { Deliver(from, message); });
-    }
-  }
-
-  void Deliver(NodeId from, const Outgoing& message) {
-    if (!Reaches(from, message.to)) return;
-    Digest(from.value * 31 + message.message.index());
-    if (Gateway* gateway = FindGateway(message.to)) {
-      if (gateway->up && !dead_.contains(from)) {
-        gateway->dispatcher->Receive(from, message.message, now_);
+  void Frame(const SimLinks::End& end, bool to_worker, ClusterMessage message) {
+    Digest(end.at_gateway * 31 + message.index());
+    if (to_worker) {
+      Process& process = *processes_[end.worker];
+      if (process.up) {
+        process.worker.Frame(end.at_worker, std::move(message), schedule_.now());
       }
-      return;
+    } else if (slots_[end.slot].gateway) {
+      slots_[end.slot].gateway->Frame(end.at_gateway, std::move(message), schedule_.now());
     }
-    Node* node = Find(message.to);
-    if (node == nullptr || node->fenced.contains(from)) return;
-    if (const Gateway* gateway = FindGateway(from); gateway != nullptr && !gateway->up) return;
-    node->worker->Receive(from, message.message, now_);
   }
+
+  void Dial(size_t index) {
+    Process& process = *processes_[index];
+    for (const Membership::Dial& dial : process.worker.membership().TakeDials(schedule_.now())) {
+      const auto slot = static_cast<size_t>(dial.address.port);
+      links_.Dial(index, slot, dial.link, [this, index, slot, life = process.worker.id()] {
+        const Process& caller = *processes_[index];
+        return caller.up && caller.worker.id() == life && slots_[slot].gateway != nullptr;
+      });
+    }
+  }
+
+  // ---- Pages
+
+  bool Parted(size_t a, size_t b) const { return parted_.contains(std::minmax(a, b)); }
 
   // The page is read when it lands, as a card that reads memory late would.
   void Write(NodeId from, PageWrite write) {
-    At(now_ + Delay(weather_.write_delay), [this, from, write] { Land(from, write); });
+    schedule_.In(Seconds(random_.Exponential(weather_.write_delay.value)),
+                 [this, from, write] { Land(from, write); });
   }
 
   void Land(NodeId from, const PageWrite& write) {
-    Node* source = Find(from);
-    Node* target = Find(write.to);
+    Process* source = Find(from);
+    Process* target = Find(write.to);
+    const bool barred = target == nullptr || target->worker.Bars(from);
     if (source == nullptr) {  // A write that was on its way when its worker died.
       ++report_.late_writes;
-      if (target != nullptr && !target->fenced.contains(from)) Garble(*target, write.to_page);
+      if (!barred) Garble(target->worker, write.to_page);
       return;
     }
-    const bool ok = target != nullptr && !target->fenced.contains(from) && !Parted(from, write.to);
-    if (ok) target->executor->WritePage(write.to_page, source->executor->ReadPage(write.from_page));
-    const Seconds answer = ok ? Delay(weather_.delay) : Seconds(0.3);
-    At(now_ + answer, [this, from, write, ok] {
-      if (Node* node = Find(from)) node->worker->WriteDone(write.id, ok, now_);
+    const bool ok =
+        !barred && source->worker.Knows(write.to) && !Parted(IndexOf(*source), IndexOf(*target));
+    if (ok) {
+      target->worker.executor().WritePage(write.to_page,
+                                          source->worker.executor().ReadPage(write.from_page));
+    }
+    const Seconds answer = ok ? Seconds(random_.Exponential(weather_.delay.value)) : Seconds(0.3);
+    schedule_.In(answer, [this, from, write, ok] {
+      if (Process* process = Find(from)) {
+        process->worker.worker().WriteDone(write.id, ok, schedule_.now());
+      }
     });
   }
 
-  static void Garble(Node& target, BlockId page) {
+  static void Garble(SimWorker& target, BlockId page) {
     const std::vector<std::byte> junk(SimExecutor::PageBytes(), std::byte{0x5a});
-    target.executor->WritePage(page, junk);
+    target.executor().WritePage(page, junk);
   }
 
   // ---- Faults
 
-  size_t AnySlot() {
-    return static_cast<size_t>(random_.Between(0, static_cast<int64_t>(gateways_.size()) - 1));
-  }
-  Gateway& AnyGateway() { return gateways_[AnySlot()]; }
-  NodeId AnyNode() {
-    auto at = nodes_.begin();
-    std::advance(at, random_.Between(0, static_cast<int64_t>(nodes_.size()) - 1));
-    return at->first;
-  }
-
   void Crash() {
-    if (nodes_.empty()) return;
+    Process& process = *processes_[AnyProcess()];
+    if (!process.up) return;
     ++report_.crashes;
-    Kill(AnyNode());
+    Kill(process);
   }
 
-  // The process is gone now; the others learn of it later, and a new life of it starts after that.
-  void Kill(NodeId id) {
-    const auto found = nodes_.find(id);
-    if (found == nodes_.end()) return;
-    NoteLife(found->second);
-    const WorkerRole role = found->second.role;
-    const SchedulerOptions options = found->second.options;
-    nodes_.erase(found);
-    At(now_ + Seconds(0.5 * random_.Uniform()), [this, id] { Announce(id); });
-    At(now_ + Seconds(0.5 + 2 * random_.Uniform()),
-       [this, role, options] { StartNode(role, options); });
-  }
-
-  // Membership has confirmed a death: nothing of that life counts any more.
-  void Announce(NodeId id) {
-    dead_.insert(id);
-    for (Gateway& gateway : gateways_) {
-      if (gateway.up) gateway.dispatcher->RemoveWorker(id, now_);
-    }
-    for (auto& [other, node] : nodes_) {
-      node.fenced.insert(id);
-      node.worker->PeerGone(id, now_);
-    }
+  // The process is gone; another one starts in its place later.
+  void Kill(Process& process) {
+    EndLife(process);
+    process.up = false;
+    schedule_.In(Seconds(0.5 + 2 * random_.Uniform()), [this, &process] { BeginLife(process); });
   }
 
   void Partition() {
-    if (nodes_.empty()) return;
     ++report_.partitions;
-    const NodeId a = AnyNode();
-    Gateway& gateway = AnyGateway();
-    const NodeId b = random_.Chance(0.5) ? gateway.id : AnyNode();
+    const Seconds length(6 * random_.Uniform());
+    const size_t a = AnyProcess();
+    if (random_.Chance(0.6)) return links_.Part(a, AnyOf(slots_.size()), length);
+    const size_t b = AnyProcess();
     if (a == b) return;
-    const std::pair<NodeId, NodeId> pair = std::minmax(a, b);
+    const std::pair<size_t, size_t> pair = std::minmax(a, b);
     parted_.insert(pair);
-    const Seconds length(3 * random_.Uniform());
-    At(now_ + length, [this, pair] { parted_.erase(pair); });
-    if (b != gateway.id || length < kSilent) return;
-    At(now_ + kSilent, [this, a, b, length] { Missed(a, b, length - kSilent); });
-  }
-
-  // A gateway has not heard of a healthy worker for long. Alone, or mistaken, it takes the worker
-  // for dead, which learns of it. Where the others still hear it, it is out of this one's reach:
-  // its requests there are tried elsewhere, and it comes back as what it was.
-  void Missed(NodeId worker, NodeId by, Seconds rest) {
-    Gateway* gateway = FindGateway(by);
-    if (Find(worker) == nullptr || gateway == nullptr || !gateway->up) return;
-    if (gateways_.size() == 1 || random_.Chance(0.2)) {
-      ++report_.false_alarms;
-      return Kill(worker);
-    }
-    ++report_.unreachable;
-    gateway->dispatcher->RemoveWorker(worker, now_);
-    At(now_ + rest, [this, worker, by] {
-      const Node* node = Find(worker);
-      Gateway* back = FindGateway(by);
-      if (node != nullptr && back != nullptr) Introduce(*back, *node);
-    });
+    schedule_.In(length, [this, pair] { parted_.erase(pair); });
   }
 
   // The connections of its clients are gone; the next life of it knows nothing of them.
   void LoseGateway() {
-    const size_t slot = AnySlot();
-    if (!gateways_[slot].up) return;
+    const size_t slot = AnyOf(slots_.size());
+    if (!slots_[slot].gateway) return;
     ++report_.gateway_lost;
-    gateways_[slot].up = false;
+    directory_.GatewayGone(slots_[slot].gateway->id());
+    slots_[slot].gateway.reset();
     for (Client& client : clients_) {
-      if (client.gateway == slot && client.number) client.asked.End();
+      if (client.slot == slot && client.number) client.asked.End();
     }
-    At(now_ + Seconds(0.2 + 4 * random_.Uniform() * random_.Uniform()), [this, slot] {
-      gateways_[slot] = NewGateway();
-      for (const auto& [id, node] : nodes_) Introduce(gateways_[slot], node);
-    });
+    links_.GatewayGone(slot);
+    schedule_.In(Seconds(0.2 + 4 * random_.Uniform() * random_.Uniform()),
+                 [this, slot] { StartGateway(slot); });
+  }
+
+  void LoseDirectory() {
+    if (!has_directory_ || !directory_.up()) return;
+    ++report_.directory_outages;
+    directory_.Down();
+    schedule_.In(Seconds(8 * random_.Uniform()), [this] { directory_.Up(); });
   }
 
   // ---- Operators
 
+  SimGateway* AnyGateway() { return slots_[AnyOf(slots_.size())].gateway.get(); }
+
+  // A member of `gateway`, if it has any.
+  std::optional<NodeId> AnyMember(const SimGateway& gateway) {
+    const auto& members = gateway.registry().members();
+    if (members.empty()) return std::nullopt;
+    auto at = members.begin();
+    std::advance(at, AnyOf(members.size()));
+    return at->second.away ? std::nullopt : std::optional(at->first);
+  }
+
   // One gateway sends a worker nothing for a while, and what it has there ends in bounded time.
   void Drain() {
-    if (nodes_.empty()) return;
+    SimGateway* gateway = AnyGateway();
+    const auto node = gateway != nullptr ? AnyMember(*gateway) : std::nullopt;
+    if (!node) return;
     ++report_.drains;
-    const NodeId id = AnyNode();
-    Gateway& gateway = AnyGateway();
-    gateway.dispatcher->Drain(id, now_, Seconds(2 * random_.Uniform() * random_.Uniform()));
-    At(now_ + Seconds(4 * random_.Uniform()), [this, id, of = gateway.id] {
-      Gateway* back = FindGateway(of);
-      if (Find(id) != nullptr && back != nullptr) Introduce(*back, *Find(id));
+    gateway->dispatcher().Drain(*node, schedule_.now(),
+                                Seconds(2 * random_.Uniform() * random_.Uniform()));
+    schedule_.In(Seconds(4 * random_.Uniform()), [this, node, of = gateway->id()] {
+      for (Slot& slot : slots_) {
+        if (!slot.gateway || slot.gateway->id() != of) continue;
+        const auto member = slot.gateway->registry().members().find(*node);
+        if (member == slot.gateway->registry().members().end() || member->second.away) continue;
+        slot.gateway->dispatcher().AddWorker(*node, member->second.hello.role);
+      }
     });
   }
 
   void ChangeRole() {
-    if (nodes_.empty()) return;
+    SimGateway* gateway = AnyGateway();
+    const auto node = gateway != nullptr ? AnyMember(*gateway) : std::nullopt;
+    if (!node) return;
     ++report_.role_changes;
-    Node& node = nodes_.at(AnyNode());
-    node.role = static_cast<WorkerRole>(random_.Between(0, 2));
-    for (Gateway& gateway : gateways_) Introduce(gateway, node);
+    const auto role = static_cast<WorkerRole>(random_.Between(0, 2));
+    gateway->registry().SetRole(*node, role);
+    gateway->dispatcher().AddWorker(*node, role);
+  }
+
+  // A worker is told to end: it lets what it has go on for a while.
+  void Leave() {
+    Process& process = *processes_[AnyProcess()];
+    if (!process.up || process.worker.leaving()) return;
+    ++report_.leaves;
+    const Seconds drain(3 * random_.Uniform());
+    process.leave_at = schedule_.now() + drain;
+    process.worker.Leave(drain);
+  }
+
+  void LeaveWhenDone(Process& process) {
+    if (!process.worker.leaving()) return;
+    if (schedule_.now() < process.leave_at && !process.worker.Idle()) return;
+    process.worker.LeaveNow();
+    Flush(process);
+    if (has_directory_) directory_.Left(process.worker.id());
+    Kill(process);
+    process.worker.Stay();
   }
 
   // ---- Clients
 
   void Submit(size_t index) {
     Client& client = clients_[index];
-    Gateway& gateway = gateways_[client.gateway];
-    if (!gateway.up || client.asked.ended()) return;
-    const auto number = gateway.dispatcher->Submit(client.asked.request(), now_);
+    Slot& slot = slots_[client.slot];
+    if (!slot.gateway || client.asked.ended()) return;
+    const auto number = slot.gateway->dispatcher().Submit(client.asked.request(), schedule_.now());
     if (!number) {
       ++report_.refused;
       return client.asked.End();
     }
     client.number = *number;
-    gateway.client_of[*number] = index;
+    slot.client_of[*number] = index;
   }
 
   void Cancel(size_t index) {
     Client& client = clients_[index];
-    Gateway& gateway = gateways_[client.gateway];
-    if (!client.number || client.asked.ended() || !gateway.up) return;
+    Slot& slot = slots_[client.slot];
+    if (!client.number || client.asked.ended() || !slot.gateway) return;
     ++report_.cancelled;
     client.asked.End();
-    gateway.dispatcher->Cancel(*client.number, now_);
+    slot.gateway->dispatcher().Cancel(*client.number, schedule_.now());
   }
 
-  void Take(const Gateway& gateway, const DispatchEvent& event) {
-    SimClient& client = clients_[gateway.client_of.at(event.request)].asked;
+  void Take(const Slot& slot, const DispatchEvent& event) {
+    SimClient& client = clients_[slot.client_of.at(event.request)].asked;
     if (std::string wrong = client.Take(event); !wrong.empty()) return Fault(std::move(wrong));
     if (!event.finish) return;
     const bool failed = event.finish == FinishReason::kError;
@@ -378,117 +400,155 @@ class Cluster {
   // ---- Driving
 
   void TickAll() {
-    for (Gateway& gateway : gateways_) {
-      if (gateway.up) gateway.dispatcher->Tick(now_);
+    const Seconds now = schedule_.now();
+    if (has_directory_) directory_.Tick();
+    for (Slot& slot : slots_) {
+      if (slot.gateway) slot.gateway->Tick(now);
     }
-    for (auto& [id, node] : nodes_) {
-      node.worker->Tick(now_);
-      if (!random_.Chance(0.2)) continue;
-      const WorkerStats stats = node.worker->stats();
-      for (Gateway& gateway : gateways_) {
-        if (Parted(id, gateway.id)) continue;
-        gateway.dispatcher->Report(id, stats.rates, stats.scheduler.prompt_backlog, now_);
-      }
+    for (size_t index = 0; index < processes_.size(); ++index) {
+      Process& process = *processes_[index];
+      if (!process.up) continue;
+      if (process.worker.rejected()) BeNew(process);
+      Dial(index);
+      process.worker.Tick(now);
+      if (has_directory_) directory_.Renew(process.worker.id());
+      if (random_.Chance(0.2)) process.worker.Report();
+      LeaveWhenDone(process);
     }
-    At(now_ + Seconds(0.02 + 0.02 * random_.Uniform()), [this] { TickAll(); });
+    schedule_.In(Seconds(0.02 + 0.02 * random_.Uniform()), [this] { TickAll(); });
+  }
+
+  // A healthy worker was taken for dead, and has learnt of it.
+  void BeNew(Process& process) {
+    ++report_.false_alarms;
+    EndLife(process);
+    BeginLife(process);
   }
 
   // Carries out what the last event asked for.
   void Settle() {
-    for (Gateway& gateway : gateways_) {
-      std::vector<Outgoing> messages = gateway.dispatcher->TakeMessages();
-      const std::vector<DispatchEvent> events = gateway.dispatcher->TakeEvents();
-      if (!gateway.up) continue;
-      for (Outgoing& message : messages) Carry(gateway.id, std::move(message));
-      for (const DispatchEvent& event : events) Take(gateway, event);
+    for (Slot& slot : slots_) {
+      if (slot.gateway) SettleGateway(slot);
     }
-    for (auto& [id, node] : nodes_) {
-      StartStep(node);
-      for (Outgoing& message : node.worker->TakeMessages()) Carry(id, std::move(message));
-      for (const PageWrite& write : node.worker->TakeWrites()) Write(id, write);
+    for (const auto& process : processes_) {
+      if (!process->up) continue;
+      StartStep(process->worker);
+      process->worker.Settle();
+      for (const PageWrite& write : process->worker.worker().TakeWrites()) {
+        Write(process->worker.id(), write);
+      }
+      Flush(*process);
     }
     if (++settled_ % 16 != 0) return;
-    for (const Gateway& gateway : gateways_) gateway.dispatcher->Verify();
-    for (auto& [id, node] : nodes_) node.worker->Verify();
+    for (const Slot& slot : slots_) {
+      if (slot.gateway) slot.gateway->dispatcher().Verify();
+    }
+    for (const auto& process : processes_) {
+      if (process->up) process->worker.worker().Verify();
+    }
   }
 
-  void StartStep(Node& node) {
-    if (node.stepping || !node.worker->HasWork()) return;
-    const StepPlan& plan = node.worker->Plan(now_);
+  void SettleGateway(Slot& slot) {
+    SimGateway& gateway = *slot.gateway;
+    gateway.Settle(schedule_.now());
+    for (SimFrame& frame : gateway.TakeFrames()) {
+      links_.SendToWorker(frame.link, std::move(frame.message));
+    }
+    for (const LinkId link : gateway.TakeCloses()) links_.CloseAtGateway(link);
+    for (const VouchAction& vouch : gateway.TakeVouches()) directory_.Vouch(gateway.id(), vouch);
+    for (const NodeId node : gateway.TakeBurials()) directory_.Bury(node);
+    for (const DispatchEvent& event : gateway.dispatcher().TakeEvents()) Take(slot, event);
+  }
+
+  void Flush(Process& process) {
+    const size_t index = IndexOf(process);
+    for (SimFrame& frame : process.worker.TakeFrames()) {
+      links_.SendToGateway(index, frame.link, std::move(frame.message));
+    }
+  }
+
+  void StartStep(SimWorker& worker) {
+    if (worker.stepping || !worker.worker().HasWork()) return;
+    const StepPlan& plan = worker.worker().Plan(schedule_.now());
     if (plan.slices.empty()) return;
-    node.stepping = true;
-    std::vector<SliceResult> results = node.executor->Execute(plan);
-    const NodeId id = node.id;
-    At(now_ + Seconds(0.002 + 0.0002 * static_cast<double>(plan.tokens)),
-       [this, id, results = std::move(results)] {
-         Node* stepped = Find(id);
-         if (stepped == nullptr) return;
-         stepped->stepping = false;
-         stepped->worker->Commit(results, now_);
-       });
+    worker.stepping = true;
+    std::vector<SliceResult> results = worker.executor().Execute(plan);
+    schedule_.In(Seconds(0.002 + 0.0002 * static_cast<double>(plan.tokens)),
+                 [this, id = worker.id(), results = std::move(results)] {
+                   Process* process = Find(id);
+                   if (process == nullptr) return;
+                   process->worker.stepping = false;
+                   process->worker.worker().Commit(results, schedule_.now());
+                 });
   }
 
   // ---- Checking
 
   void Fault(std::string what) {
-    if (report_.fault.empty()) report_.fault = Format("at {:.3f} s: {}", now_.value, what);
+    if (!report_.fault.empty()) return;
+    report_.fault = Format("at {:.3f} s: {}", schedule_.now().value, what);
   }
   void Digest(uint64_t value) {
-    report_.digest =
-        (report_.digest ^ value) * 0x100000001b3ull + static_cast<uint64_t>(last_event_);
+    report_.digest = (report_.digest ^ value) * 0x100000001b3ull + schedule_.events();
   }
-  void NoteLife(const Node& node) {
-    const WorkerStats stats = node.worker->stats();
+  void NoteLife(const SimWorker& worker) {
+    const WorkerStats stats = worker.worker().stats();
     report_.expired_leases += stats.counters.expired_leases;
     report_.handovers += stats.counters.handovers;
-    const std::string& fault = node.executor->first_fault();
-    if (!fault.empty()) Fault(Format("worker {}: {}", node.id.value, fault));
+    const std::string& fault = worker.executor().first_fault();
+    if (!fault.empty()) Fault(Format("worker {}: {}", worker.id().value, fault));
   }
 
   void CheckEnd() {
-    for (const auto& [id, node] : nodes_) {
-      NoteLife(node);
-      const WorkerStats stats = node.worker->stats();
+    for (const auto& process : processes_) {
+      const SimWorker& worker = process->worker;
+      NoteLife(worker);
+      const WorkerStats stats = worker.worker().stats();
       if (stats.incoming != 0 || stats.outgoing != 0 || stats.scheduler.blocks_used != 0) {
         Fault(Format(
             "{} {} has {} incoming ({} stopping), {} outgoing requests and {} pages at the end",
-            RoleName(node.role), id.value, stats.incoming, stats.stopping, stats.outgoing,
-            stats.scheduler.blocks_used));
+            RoleName(worker.role()), worker.id().value, stats.incoming, stats.stopping,
+            stats.outgoing, stats.scheduler.blocks_used));
       }
     }
-    for (const Gateway& gateway : gateways_) {
-      if (gateway.up) CheckEndOf(gateway);
-    }
+    for (const Slot& slot : slots_) CheckEndOf(slot);
   }
 
-  void CheckEndOf(const Gateway& gateway) {
-    for (const auto& [number, index] : gateway.client_of) {
+  void CheckEndOf(const Slot& slot) {
+    const SimGateway& gateway = *slot.gateway;
+    for (const auto& [number, index] : slot.client_of) {
       if (!clients_[index].asked.ended()) Fault(Format("request {} never ends", number));
     }
-    for (const WorkerLoad& load : gateway.dispatcher->loads(now_)) {
+    const Dispatcher& dispatcher = gateway.dispatcher();
+    for (const WorkerLoad& load : dispatcher.loads(schedule_.now())) {
       if (load.requests != 0) {
         Fault(Format("worker {} has a load of {}", load.node.value, load.requests));
       }
     }
-    for (const int64_t count : gateway.dispatcher->stats().retried) report_.retries += count;
-    if (gateway.dispatcher->live() != 0 || gateway.dispatcher->waiting() != 0) {
-      Fault("the dispatcher is not empty");
+    for (const int64_t count : dispatcher.stats().retried) report_.retries += count;
+    if (dispatcher.live() != 0 || dispatcher.waiting() != 0) Fault("the dispatcher is not empty");
+    for (const auto& process : processes_) {
+      if (!gateway.registry().LinkOf(process->worker.id())) {
+        Fault(Format("worker {} and gateway {} have not found each other",
+                     process->worker.id().value, gateway.id().value));
+      }
     }
   }
 
+  SimSchedule schedule_;
   Random random_;
-  std::vector<Gateway> gateways_;
   SimWeather weather_;
-  Seconds now_;
-  uint64_t last_event_ = 0;
+  SimLinks links_;
+  bool has_directory_ = false;
+  SimDirectory directory_;
+  std::vector<Slot> slots_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::map<NodeId, size_t> process_of_;  // By life
+  std::set<std::pair<size_t, size_t>> parted_;
+  std::vector<Client> clients_;
   uint64_t last_gateway_ = 0;
   uint64_t last_node_ = kFirstWorker;
   uint64_t settled_ = 0;
-  std::map<std::pair<double, uint64_t>, std::function<void()>> events_;
-  std::map<NodeId, Node> nodes_;
-  std::set<NodeId> dead_;
-  std::set<std::pair<NodeId, NodeId>> parted_;
-  std::vector<Client> clients_;
   SimClusterReport report_;
 };
 

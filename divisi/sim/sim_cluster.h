@@ -1,7 +1,8 @@
-// A whole cluster in one thread on a virtual clock: the production dispatchers of one to three
-// gateways and workers, over modelled links that delay, drop and repeat messages, with crashes,
-// partitions and false alarms.
-// Everything is drawn from the seed; the same seed runs the same events.
+// A whole cluster in one thread on a virtual clock: the production state machines of one to three
+// gateways (Dispatcher, Registry) and their workers (Worker, Membership), over modelled connections
+// that delay, drop and repeat messages, with or without a directory, with crashes, partitions,
+// false alarms, and processes that leave. Everything is drawn from the seed; the same seed runs the
+// same events.
 //
 // What is checked of every run:
 //   - each request ends exactly once, or never after its cancellation
@@ -10,7 +11,7 @@
 //   - no worker computes with a page that was not written for it (SimExecutor's faults)
 //   - workers and dispatcher agree with themselves at every event (Verify)
 //   - once faults have stopped everything ends in bounded time, no page is held, and every load
-//     is 0
+//     is 0, and every worker and every gateway have found each other
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct SimClusterReport {
   int64_t handovers = 0, retries = 0, crashes = 0, partitions = 0, false_alarms = 0;
   int64_t dropped = 0, repeated = 0, expired_leases = 0, late_writes = 0, failed_mid_stream = 0;
   int64_t drains = 0, role_changes = 0;
-  int64_t gateway_lost = 0, unreachable = 0;
+  int64_t gateway_lost = 0, directory_outages = 0, leaves = 0, declared_dead = 0;
 };
 
 SimClusterReport RunSimCluster(uint64_t seed);

@@ -9,6 +9,7 @@ SimWeather SimWeather::Draw(Random& random) {
   SimWeather weather;
   weather.drains = static_cast<int>(random.Chance(0.3) ? random.Between(1, 3) : 0);
   weather.role_changes = static_cast<int>(random.Chance(0.3) ? random.Between(1, 3) : 0);
+  weather.leaves = static_cast<int>(random.Chance(0.2) ? random.Between(1, 2) : 0);
   if (random.Chance(0.3)) return weather;  // A fine day.
   weather.drop = random.Chance(0.5) ? 0.1 * random.Uniform() : 0;
   weather.repeat = random.Chance(0.5) ? 0.1 * random.Uniform() : 0;
@@ -16,7 +17,9 @@ SimWeather SimWeather::Draw(Random& random) {
   weather.write_delay = Seconds(0.1 * random.Uniform() * random.Uniform());
   weather.crashes = static_cast<int>(random.Between(0, 3));
   weather.partitions = static_cast<int>(random.Between(0, 3));
-  weather.lose_gateway = random.Chance(0.1);
+  weather.lost_gateways = static_cast<int>(random.Chance(0.15) ? random.Between(1, 2) : 0);
+  weather.directory_outages = static_cast<int>(random.Chance(0.3) ? random.Between(1, 2) : 0);
+  weather.unordered = random.Chance(0.3);
   return weather;
 }
 

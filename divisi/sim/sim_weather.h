@@ -15,7 +15,8 @@ struct SimWeather {
   Seconds write_delay{0.002};
   int crashes = 0, partitions = 0;
   int drains = 0, role_changes = 0;  // By operators
-  bool lose_gateway = false;
+  int lost_gateways = 0, directory_outages = 0, leaves = 0;
+  bool unordered = false;  // Hand-off messages overtake each other on one connection.
 
   static SimWeather Draw(Random& random);
 };
