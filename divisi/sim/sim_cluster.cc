@@ -5,16 +5,16 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
-#include "divisi/sim/sim_client.h"
+#include "divisi/sim/sim_clients.h"
 #include "divisi/sim/sim_directory.h"
 #include "divisi/sim/sim_gateway.h"
 #include "divisi/sim/sim_links.h"
+#include "divisi/sim/sim_pages.h"
 #include "divisi/sim/sim_weather.h"
 #include "divisi/sim/sim_worker.h"
 
@@ -29,17 +29,23 @@ class Cluster {
   explicit Cluster(uint64_t seed)
       : random_(seed),
         links_(schedule_, random_, weather_, MakeListener()),
+        pages_(schedule_, random_, weather_,
+               [this](NodeId life) {
+                 Process* process = Find(life);
+                 return process == nullptr ? nullptr : &process->worker;
+               }),
+        clients_(schedule_, [this](size_t slot) { return gateways_[slot].get(); }),
         directory_(schedule_, random_, [this](const std::function<void(SimGateway&)>& tell) {
-          for (Slot& slot : slots_) {
-            if (slot.gateway) tell(*slot.gateway);
+          for (const auto& gateway : gateways_) {
+            if (gateway) tell(*gateway);
           }
         }) {
     weather_ = SimWeather::Draw(random_);
-    slots_.resize(static_cast<size_t>(random_.Chance(0.6) ? 1 : random_.Between(2, 3)));
+    gateways_.resize(static_cast<size_t>(random_.Chance(0.6) ? 1 : random_.Between(2, 3)));
     has_directory_ = random_.Chance(0.5);
-    for (size_t slot = 0; slot < slots_.size(); ++slot) StartGateway(slot);
+    for (size_t slot = 0; slot < gateways_.size(); ++slot) StartGateway(slot);
     DrawWorkers();
-    DrawClients();
+    clients_.Draw(random_, gateways_.size());
     DrawFaults();
     schedule_.At(Seconds(0), [this] { TickAll(); });
   }
@@ -47,7 +53,14 @@ class Cluster {
   SimClusterReport Run() {
     while (report_.fault.empty() && schedule_.now() <= kEnd && schedule_.Step()) Settle();
     CheckEnd();
-    report_.dropped += links_.counters().dropped;
+    const SimClients::Counters& clients = clients_.counters();
+    report_.finished = clients.finished;
+    report_.failed = clients.failed;
+    report_.failed_mid_stream = clients.failed_mid_stream;
+    report_.refused = clients.refused;
+    report_.cancelled = clients.cancelled;
+    report_.late_writes = pages_.late_writes();
+    report_.dropped = links_.counters().dropped;
     report_.repeated = links_.counters().repeated;
     report_.declared_dead = directory_.deaths();
     return std::move(report_);
@@ -58,37 +71,26 @@ class Cluster {
   static constexpr Seconds kFaultsEnd{20};
   static constexpr Seconds kEnd{60};
 
-  struct Slot {  // An address at which a gateway is, or comes back
-    std::unique_ptr<SimGateway> gateway;
-    std::map<uint64_t, size_t> client_of;  // By request
-  };
   struct Process {
     SimWorker worker;
     bool up = true;
     Seconds leave_at;
   };
-  struct Client {
-    SimClient asked;
-    size_t slot = 0;
-    std::optional<uint64_t> number;  // Once submitted
-  };
-
   // ---- Drawing
 
   void StartGateway(size_t slot) {
     RegistryOptions registry;
     if (has_directory_) registry.lease = SimDirectory::kLease;
-    slots_[slot].gateway = std::make_unique<SimGateway>(
-        NodeId{++last_gateway_}, DrawSimDispatcher(random_), std::move(registry));
-    slots_[slot].client_of.clear();
-    if (has_directory_) directory_.Tell(*slots_[slot].gateway);
+    gateways_[slot] = std::make_unique<SimGateway>(NodeId{++last_gateway_},
+                                                   DrawSimDispatcher(random_), std::move(registry));
+    if (has_directory_) directory_.Tell(*gateways_[slot]);
   }
 
   void DrawWorkers() {
     const bool replicas = random_.Chance(0.3);
     const bool apart = !replicas || random_.Chance(0.4);
     std::vector<GatewayAddress> addresses;
-    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    for (size_t slot = 0; slot < gateways_.size(); ++slot) {
       addresses.push_back({"gateway", static_cast<int>(slot)});
     }
     const auto add = [&](WorkerRole role, int64_t count) {
@@ -102,19 +104,6 @@ class Cluster {
     if (!apart) return;
     add(WorkerRole::kPrefill, random_.Between(1, 3));
     add(WorkerRole::kDecode, random_.Between(1, 3));
-  }
-
-  void DrawClients() {
-    const int64_t count = random_.Between(1, 40);
-    for (int64_t i = 0; i < count; ++i) {
-      const auto index = static_cast<size_t>(i);
-      const Client& client =
-          clients_.emplace_back(Client{SimClient::Draw(random_), AnyOf(slots_.size())});
-      schedule_.At(client.asked.arrives(), [this, index] { Submit(index); });
-      if (client.asked.cancels()) {
-        schedule_.At(*client.asked.cancels(), [this, index] { Cancel(index); });
-      }
-    }
   }
 
   void DrawFaults() {
@@ -186,8 +175,8 @@ class Cluster {
   void Ended(const SimLinks::End& end, bool at_worker) {
     if (at_worker) {
       processes_[end.worker]->worker.membership().Ended(end.at_worker, "lost", schedule_.now());
-    } else if (slots_[end.slot].gateway) {
-      slots_[end.slot].gateway->Ended(end.at_gateway, schedule_.now());
+    } else if (gateways_[end.slot]) {
+      gateways_[end.slot]->Ended(end.at_gateway, schedule_.now());
     }
   }
 
@@ -198,8 +187,8 @@ class Cluster {
       if (process.up) {
         process.worker.Frame(end.at_worker, std::move(message), schedule_.now());
       }
-    } else if (slots_[end.slot].gateway) {
-      slots_[end.slot].gateway->Frame(end.at_gateway, std::move(message), schedule_.now());
+    } else if (gateways_[end.slot]) {
+      gateways_[end.slot]->Frame(end.at_gateway, std::move(message), schedule_.now());
     }
   }
 
@@ -209,47 +198,9 @@ class Cluster {
       const auto slot = static_cast<size_t>(dial.address.port);
       links_.Dial(index, slot, dial.link, [this, index, slot, life = process.worker.id()] {
         const Process& caller = *processes_[index];
-        return caller.up && caller.worker.id() == life && slots_[slot].gateway != nullptr;
+        return caller.up && caller.worker.id() == life && gateways_[slot] != nullptr;
       });
     }
-  }
-
-  // ---- Pages
-
-  bool Parted(size_t a, size_t b) const { return parted_.contains(std::minmax(a, b)); }
-
-  // The page is read when it lands, as a card that reads memory late would.
-  void Write(NodeId from, PageWrite write) {
-    schedule_.In(Seconds(random_.Exponential(weather_.write_delay.value)),
-                 [this, from, write] { Land(from, write); });
-  }
-
-  void Land(NodeId from, const PageWrite& write) {
-    Process* source = Find(from);
-    Process* target = Find(write.to);
-    const bool barred = target == nullptr || target->worker.Bars(from);
-    if (source == nullptr) {  // A write that was on its way when its worker died.
-      ++report_.late_writes;
-      if (!barred) Garble(target->worker, write.to_page);
-      return;
-    }
-    const bool ok =
-        !barred && source->worker.Knows(write.to) && !Parted(IndexOf(*source), IndexOf(*target));
-    if (ok) {
-      target->worker.executor().WritePage(write.to_page,
-                                          source->worker.executor().ReadPage(write.from_page));
-    }
-    const Seconds answer = ok ? Seconds(random_.Exponential(weather_.delay.value)) : Seconds(0.3);
-    schedule_.In(answer, [this, from, write, ok] {
-      if (Process* process = Find(from)) {
-        process->worker.worker().WriteDone(write.id, ok, schedule_.now());
-      }
-    });
-  }
-
-  static void Garble(SimWorker& target, BlockId page) {
-    const std::vector<std::byte> junk(SimExecutor::PageBytes(), std::byte{0x5a});
-    target.executor().WritePage(page, junk);
   }
 
   // ---- Faults
@@ -272,24 +223,20 @@ class Cluster {
     ++report_.partitions;
     const Seconds length(6 * random_.Uniform());
     const size_t a = AnyProcess();
-    if (random_.Chance(0.6)) return links_.Part(a, AnyOf(slots_.size()), length);
+    if (random_.Chance(0.6)) return links_.Part(a, AnyOf(gateways_.size()), length);
     const size_t b = AnyProcess();
     if (a == b) return;
-    const std::pair<size_t, size_t> pair = std::minmax(a, b);
-    parted_.insert(pair);
-    schedule_.In(length, [this, pair] { parted_.erase(pair); });
+    pages_.Part(processes_[a]->worker, processes_[b]->worker, length);
   }
 
   // The connections of its clients are gone; the next life of it knows nothing of them.
   void LoseGateway() {
-    const size_t slot = AnyOf(slots_.size());
-    if (!slots_[slot].gateway) return;
+    const size_t slot = AnyOf(gateways_.size());
+    if (!gateways_[slot]) return;
     ++report_.gateway_lost;
-    directory_.GatewayGone(slots_[slot].gateway->id());
-    slots_[slot].gateway.reset();
-    for (Client& client : clients_) {
-      if (client.slot == slot && client.number) client.asked.End();
-    }
+    directory_.GatewayGone(gateways_[slot]->id());
+    gateways_[slot].reset();
+    clients_.GatewayLost(slot);
     links_.GatewayGone(slot);
     schedule_.In(Seconds(0.2 + 4 * random_.Uniform() * random_.Uniform()),
                  [this, slot] { StartGateway(slot); });
@@ -304,7 +251,7 @@ class Cluster {
 
   // ---- Operators
 
-  SimGateway* AnyGateway() { return slots_[AnyOf(slots_.size())].gateway.get(); }
+  SimGateway* AnyGateway() { return gateways_[AnyOf(gateways_.size())].get(); }
 
   // A member of `gateway`, if it has any.
   std::optional<NodeId> AnyMember(const SimGateway& gateway) {
@@ -324,11 +271,11 @@ class Cluster {
     gateway->dispatcher().Drain(*node, schedule_.now(),
                                 Seconds(2 * random_.Uniform() * random_.Uniform()));
     schedule_.In(Seconds(4 * random_.Uniform()), [this, node, of = gateway->id()] {
-      for (Slot& slot : slots_) {
-        if (!slot.gateway || slot.gateway->id() != of) continue;
-        const auto member = slot.gateway->registry().members().find(*node);
-        if (member == slot.gateway->registry().members().end() || member->second.away) continue;
-        slot.gateway->dispatcher().AddWorker(*node, member->second.hello.role);
+      for (const auto& gateway : gateways_) {
+        if (!gateway || gateway->id() != of) continue;
+        const auto member = gateway->registry().members().find(*node);
+        if (member == gateway->registry().members().end() || member->second.away) continue;
+        gateway->dispatcher().AddWorker(*node, member->second.hello.role);
       }
     });
   }
@@ -363,47 +310,13 @@ class Cluster {
     process.worker.Stay();
   }
 
-  // ---- Clients
-
-  void Submit(size_t index) {
-    Client& client = clients_[index];
-    Slot& slot = slots_[client.slot];
-    if (!slot.gateway || client.asked.ended()) return;
-    const auto number = slot.gateway->dispatcher().Submit(client.asked.request(), schedule_.now());
-    if (!number) {
-      ++report_.refused;
-      return client.asked.End();
-    }
-    client.number = *number;
-    slot.client_of[*number] = index;
-  }
-
-  void Cancel(size_t index) {
-    Client& client = clients_[index];
-    Slot& slot = slots_[client.slot];
-    if (!client.number || client.asked.ended() || !slot.gateway) return;
-    ++report_.cancelled;
-    client.asked.End();
-    slot.gateway->dispatcher().Cancel(*client.number, schedule_.now());
-  }
-
-  void Take(const Slot& slot, const DispatchEvent& event) {
-    SimClient& client = clients_[slot.client_of.at(event.request)].asked;
-    if (std::string wrong = client.Take(event); !wrong.empty()) return Fault(std::move(wrong));
-    if (!event.finish) return;
-    const bool failed = event.finish == FinishReason::kError;
-    report_.finished += !failed;
-    report_.failed += failed;
-    report_.failed_mid_stream += failed && client.got_tokens();
-  }
-
   // ---- Driving
 
   void TickAll() {
     const Seconds now = schedule_.now();
     if (has_directory_) directory_.Tick();
-    for (Slot& slot : slots_) {
-      if (slot.gateway) slot.gateway->Tick(now);
+    for (const auto& gateway : gateways_) {
+      if (gateway) gateway->Tick(now);
     }
     for (size_t index = 0; index < processes_.size(); ++index) {
       Process& process = *processes_[index];
@@ -427,29 +340,29 @@ class Cluster {
 
   // Carries out what the last event asked for.
   void Settle() {
-    for (Slot& slot : slots_) {
-      if (slot.gateway) SettleGateway(slot);
+    for (size_t slot = 0; slot < gateways_.size(); ++slot) {
+      if (gateways_[slot]) SettleGateway(slot);
     }
     for (const auto& process : processes_) {
       if (!process->up) continue;
       StartStep(process->worker);
       process->worker.Settle();
       for (const PageWrite& write : process->worker.worker().TakeWrites()) {
-        Write(process->worker.id(), write);
+        pages_.Write(process->worker.id(), write);
       }
       Flush(*process);
     }
     if (++settled_ % 16 != 0) return;
-    for (const Slot& slot : slots_) {
-      if (slot.gateway) slot.gateway->dispatcher().Verify();
+    for (const auto& gateway : gateways_) {
+      if (gateway) gateway->dispatcher().Verify();
     }
     for (const auto& process : processes_) {
       if (process->up) process->worker.worker().Verify();
     }
   }
 
-  void SettleGateway(Slot& slot) {
-    SimGateway& gateway = *slot.gateway;
+  void SettleGateway(size_t slot) {
+    SimGateway& gateway = *gateways_[slot];
     gateway.Settle(schedule_.now());
     for (SimFrame& frame : gateway.TakeFrames()) {
       links_.SendToWorker(frame.link, std::move(frame.message));
@@ -457,7 +370,9 @@ class Cluster {
     for (const LinkId link : gateway.TakeCloses()) links_.CloseAtGateway(link);
     for (const VouchAction& vouch : gateway.TakeVouches()) directory_.Vouch(gateway.id(), vouch);
     for (const NodeId node : gateway.TakeBurials()) directory_.Bury(node);
-    for (const DispatchEvent& event : gateway.dispatcher().TakeEvents()) Take(slot, event);
+    for (const DispatchEvent& event : gateway.dispatcher().TakeEvents()) {
+      if (std::string wrong = clients_.Take(slot, event); !wrong.empty()) Fault(std::move(wrong));
+    }
   }
 
   void Flush(Process& process) {
@@ -511,14 +426,11 @@ class Cluster {
             stats.outgoing, stats.scheduler.blocks_used));
       }
     }
-    for (const Slot& slot : slots_) CheckEndOf(slot);
+    if (std::string wrong = clients_.CheckEnd(); !wrong.empty()) Fault(std::move(wrong));
+    for (const auto& gateway : gateways_) CheckEndOf(*gateway);
   }
 
-  void CheckEndOf(const Slot& slot) {
-    const SimGateway& gateway = *slot.gateway;
-    for (const auto& [number, index] : slot.client_of) {
-      if (!clients_[index].asked.ended()) Fault(Format("request {} never ends", number));
-    }
+  void CheckEndOf(const SimGateway& gateway) {
     const Dispatcher& dispatcher = gateway.dispatcher();
     for (const WorkerLoad& load : dispatcher.loads(schedule_.now())) {
       if (load.requests != 0) {
@@ -539,13 +451,13 @@ class Cluster {
   Random random_;
   SimWeather weather_;
   SimLinks links_;
+  SimPages pages_;
+  SimClients clients_;
   bool has_directory_ = false;
   SimDirectory directory_;
-  std::vector<Slot> slots_;
+  std::vector<std::unique_ptr<SimGateway>> gateways_;  // By address; none: it is to come back
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<NodeId, size_t> process_of_;  // By life
-  std::set<std::pair<size_t, size_t>> parted_;
-  std::vector<Client> clients_;
   uint64_t last_gateway_ = 0;
   uint64_t last_node_ = kFirstWorker;
   uint64_t settled_ = 0;
