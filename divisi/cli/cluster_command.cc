@@ -1,5 +1,6 @@
 // divisi cluster: look at a running cluster, drain a worker and take that back, change its role.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
@@ -21,7 +23,7 @@ namespace divisi {
 namespace {
 
 struct Options {
-  std::string gateway = "127.0.0.1:8001";
+  std::vector<std::string> gateways = {"127.0.0.1:8001"};
   std::string format = "text";
   std::string worker;
   std::string role;
@@ -55,8 +57,9 @@ struct Asking {
   }
 };
 
-Result<AnswerMessage> Ask(const Options& options, std::vector<std::string> words) {
-  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--gateway", options.gateway));
+Result<AnswerMessage> Ask(const std::string& gateway, const Options& options,
+                          const std::vector<std::string>& words) {
+  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--gateway", gateway));
   ASSIGN_OR_RETURN(const auto tls, options.tls.Files());
   Asking asking;
   FrameLoop loop;
@@ -64,18 +67,18 @@ Result<AnswerMessage> Ask(const Options& options, std::vector<std::string> words
   loop.Connect(address.first, address.second, kPatience, [&](auto connection) {
     if (!connection) return asking.Tell(connection.error());
     (*connection)
-        ->Start([&](std::vector<std::byte> frame) { asking.Hear(frame); },
-                [&](const std::string& why) {
-                  asking.Tell(Error{Code::kUnavailable,
-                                    Format("{} gave no answer: {}", options.gateway, why)});
-                });
-    (*connection)->Send(EncodeClusterMessage(QueryMessage{std::move(words)}));
+        ->Start(
+            [&](std::vector<std::byte> frame) { asking.Hear(frame); },
+            [&](const std::string& why) {
+              asking.Tell(Error{Code::kUnavailable, Format("{} gave no answer: {}", gateway, why)});
+            });
+    (*connection)->Send(EncodeClusterMessage(QueryMessage{words}));
   });
   std::unique_lock lock(asking.mutex);
   asking.told.wait_for(lock, std::chrono::duration<double>(kPatience.value * 2),
                        [&] { return asking.answer.has_value(); });
   if (asking.answer) return *asking.answer;
-  return Error{Code::kUnavailable, Format("{} gave no answer", options.gateway)};
+  return Error{Code::kUnavailable, Format("{} gave no answer", gateway)};
 }
 
 // The threshold and its terms, in the order of HandoverThreshold's formula.
@@ -117,22 +120,35 @@ std::string Table(const Json& status) {
   return threshold == nullptr ? text : text + ThresholdText(*threshold);
 }
 
-Json StatusAfter(const Options& options, std::vector<std::string> words) {
-  const auto answer = Ask(options, std::move(words));
-  if (!answer) FailCommand(answer.error());
-  if (!answer->ok) FailCommand({Code::kInvalidArgument, answer->text});
-  auto status = Json::Parse(answer->text);
-  if (!status) FailCommand(status.error());
-  return std::move(*status);
+// Of each gateway: they do not know of each other's drains and roles.
+std::vector<Json> StatusesAfter(const Options& options, const std::vector<std::string>& words) {
+  std::vector<Json> statuses;
+  for (const std::string& gateway : options.gateways) {
+    const auto answer = Ask(gateway, options, words);
+    if (!answer) FailCommand(answer.error());
+    if (!answer->ok) FailCommand({Code::kInvalidArgument, answer->text});
+    auto status = Json::Parse(answer->text);
+    if (!status) FailCommand(status.error());
+    statuses.push_back(std::move(*status));
+  }
+  return statuses;
 }
 
-void Print(const Options& options, const Json& status) {
-  std::fputs(options.format == "json" ? (status.Dump(2) + "\n").c_str() : Table(status).c_str(),
-             stdout);
+void Print(const Options& options, const std::vector<Json>& statuses) {
+  std::string text;
+  if (options.format == "json") {
+    text = (statuses.size() == 1 ? statuses[0] : Json(Json::Array(statuses))).Dump(2) + "\n";
+  } else {
+    for (size_t i = 0; i < statuses.size(); ++i) {
+      if (statuses.size() > 1) text += Format("gateway {}\n", options.gateways[i]);
+      text += Table(statuses[i]);
+    }
+  }
+  std::fputs(text.c_str(), stdout);
 }
 
-void Run(const Options& options, std::vector<std::string> words) {
-  Print(options, StatusAfter(options, std::move(words)));
+void Run(const Options& options, const std::vector<std::string>& words) {
+  Print(options, StatusesAfter(options, words));
 }
 
 // Whether the worker has requests left. One that is gone has none.
@@ -144,16 +160,20 @@ bool HasRequests(const Json& status, const std::string& name) {
 }
 
 void Drain(const Options& options) {
-  Json status = StatusAfter(options, {"drain", options.worker, options.timeout});
-  while (options.wait && HasRequests(status, options.worker)) {
+  std::vector<Json> statuses = StatusesAfter(options, {"drain", options.worker, options.timeout});
+  const auto busy = [&](const Json& status) { return HasRequests(status, options.worker); };
+  while (options.wait && std::ranges::any_of(statuses, busy)) {
     std::this_thread::sleep_for(kAskAgain);
-    status = StatusAfter(options, {"status"});
+    statuses = StatusesAfter(options, {"status"});
   }
-  Print(options, status);
+  Print(options, statuses);
 }
 
 void AddCommon(CLI::App& command, Options& options) {
-  command.add_option("--gateway", options.gateway, "HOST:PORT of the gateway's control port")
+  command
+      .add_option("--gateway", options.gateways,
+                  "HOST:PORT of the control port of each gateway that is asked, with commas")
+      ->delimiter(',')
       ->capture_default_str();
   command.add_option("--format", options.format, "text or json")
       ->capture_default_str()
