@@ -152,8 +152,9 @@ class TransportCarrier final : public PageCarrier {
     for (const TransportEvent& event : events) {
       switch (event.kind) {
         case TransportEvent::Kind::kWritten:
-          if (event.ok) {
-            Finish({event.token, true});
+          // What a removed peer's writes may reach concerns nobody any more.
+          if (event.ok || !peers_.contains(event.peer)) {
+            Finish({event.token, event.ok});
           } else {
             failed_[event.peer].push_back(event.token);
           }

@@ -98,11 +98,14 @@ struct Scripted {
   std::unique_ptr<PageCarrier> carrier =
       MakePageCarrier(std::unique_ptr<Transport>(script), memory, kPage, [] {}).value();
 
-  Scripted() {
+  explicit Scripted(bool fails = true) {
     const std::string descriptor = EncodeRegion({{2}, 1, Bytes(kPages * 4096)});
     const auto* data = reinterpret_cast<const std::byte*>(descriptor.data());
     carrier->AddPeer({2}, "there", {data, descriptor.size()});
     carrier->Write({.id = 5, .to = {2}, .from_page = 0, .to_page = 1});
+    if (fails) Fail();
+  }
+  void Fail() {
     script->Give({.kind = TransportEvent::Kind::kWritten, .peer = {2}, .token = 5, .ok = false});
     script->Give({.kind = TransportEvent::Kind::kLost, .peer = {2}});
   }
@@ -126,6 +129,17 @@ TEST(PageCarrierTest, ARemovedPeersWritesAreOver) {
   EXPECT_TRUE(s.carrier->RemovePeer({2}));
   const auto done = Answers(*s.carrier, 1);
   ASSERT_EQ(done.size(), 1);
+  EXPECT_FALSE(done[0].ok);
+}
+
+// A peer that hangs is removed with writes under way, which fail only then.
+TEST(PageCarrierTest, WritesThatFailWithTheirPeersRemovalAreOver) {
+  Scripted s(false);
+  EXPECT_TRUE(s.carrier->RemovePeer({2}));
+  s.Fail();
+  const auto done = Answers(*s.carrier, 1);
+  ASSERT_EQ(done.size(), 1);
+  EXPECT_EQ(done[0].write, 5u);
   EXPECT_FALSE(done[0].ok);
 }
 
