@@ -15,6 +15,9 @@ const kStopMs = 60_000;
 const gatewayWords = (args) =>
   args.includes('--disaggregate-from') ? args : ['--disaggregate-from', '0', ...args];
 
+// Every prompt is handed over, short ones too, where a test does not say otherwise.
+const kApart = ['--disaggregate-from', '0'];
+
 // What both kinds have in common: a gateway's HTTP surface and its control port.
 class Cluster extends Surface {
   async command(...words) {
@@ -23,6 +26,18 @@ class Cluster extends Surface {
 
   async status() {
     return JSON.parse(await this.command('status', '--format', 'json'));
+  }
+
+  // Requests by phase at the gateway, and prompts on their way by state at the workers, which
+  // report a few times a second.
+  async phases() {
+    const text = await (await fetch(`${this.url}/metrics`)).text();
+    const phases = {};
+    const wanted = /^divisi:(?:gateway_requests|kv_transfers)\{.*(?:phase|state)="(\w+)".*\} (\d+)$/gm;
+    for (const [, phase, value] of text.matchAll(wanted)) {
+      phases[phase] = (phases[phase] ?? 0) + Number(value);
+    }
+    return phases;
   }
 
   // Until so many workers are connected.
@@ -42,13 +57,16 @@ class Cluster extends Surface {
 
   // Until nothing is held anywhere: no request, page, reservation or count is left.
   async settled(limitMs = 20_000) {
-    let status;
+    let status, phases;
     await sleep(1000);  // Every worker has reported since.
     for (const begun = Date.now(); Date.now() - begun < limitMs; await sleep(100)) {
       status = await this.status();
-      if (held(status).length === 0) return status;
+      phases = await this.phases();
+      const busy = Object.values(phases).some((count) => count > 0);
+      if (held(status).length === 0 && !busy) return status;
     }
-    throw new Error(`pages or requests are left: ${held(status)}\n${JSON.stringify(status)}`);
+    throw new Error(`something is left: ${held(status)} ${JSON.stringify(phases)}\n` +
+      JSON.stringify(status));
   }
 
   async idle(limitMs = 10_000) {
