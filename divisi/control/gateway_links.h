@@ -1,5 +1,5 @@
 // A worker's connections to gateways, by the numbers that Membership gave them. What they bring
-// lies here until the computing thread takes it.
+// lies here until the deciding thread takes it.
 //
 // Threads: one takes, dials and sends; a loop's own puts in, and calls `wake`. It also sends the
 // heartbeats, so that a worker in a long step is not taken for dead.

@@ -205,6 +205,7 @@ void Worker::Commit(std::vector<SliceResult> results, Seconds now) {
 bool Worker::HasWork() const { return state_->HasWork(); }
 std::vector<Outgoing> Worker::TakeMessages() { return state_->TakeMessages(); }
 std::vector<PageWrite> Worker::TakeWrites() { return state_->TakeWrites(); }
+std::vector<HandoverTimes> Worker::TakeHandovers() { return state_->TakeHandovers(); }
 WorkerStats Worker::stats() const { return state_->stats(); }
 void Worker::Verify() const { state_->Verify(); }
 

@@ -34,6 +34,15 @@ struct PageWrite {
   BlockId to_page = 0;
 };
 
+// A prompt that was handed over, as P saw it.
+struct HandoverTimes {
+  TransferId id;
+  int64_t pages = 0;  // That P wrote.
+  Seconds computing;  // From Prefill to the end of the prompt's last step,
+  Seconds writing;    // from there until its last page was at D: what computing did not hide,
+  Seconds taking;     // from there until D had taken it.
+};
+
 // Its load now, what it did, and how fast.
 struct WorkerStats {
   SchedulerStats scheduler;
@@ -72,6 +81,8 @@ class Worker {
   // What to do, in order: since the last call.
   std::vector<Outgoing> TakeMessages();
   std::vector<PageWrite> TakeWrites();
+  // Of prompts that D has taken since the last call.
+  std::vector<HandoverTimes> TakeHandovers();
 
   WorkerStats stats() const;
   // CHECKs that requests, leases and pages agree. For tests.

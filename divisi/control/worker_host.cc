@@ -8,6 +8,7 @@
 
 #include "divisi/control/gateway_links.h"
 #include "divisi/control/member_keys.h"
+#include "divisi/control/step_thread.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
 
@@ -50,10 +51,10 @@ ReportMessage ReportOf(const WorkerStats& stats) {
 struct WorkerHost::State {
   State(WorkerHostOptions given, Executor& e, CarrierMaker maker, const Clock& c, Logger& l)
       : options(std::move(given)),
-        executor(e),
         make_carrier(std::move(maker)),
         clock(c),
         logger(l),
+        steps(e, [this] { Wake(); }),
         links([this] { Wake(); }) {}
 
   Result<void> Begin();
@@ -74,7 +75,7 @@ struct WorkerHost::State {
   template <typename Other>
   void On(LinkId, Other&) {}  // Pings, and what is for gateways
   void Bar();
-  bool Step();
+  void Step();
   void Flush();
   void Report();
   void TellAll(const ClusterMessage& message);
@@ -83,7 +84,6 @@ struct WorkerHost::State {
   bool Idle() const;
 
   const WorkerHostOptions options;
-  Executor& executor;
   const CarrierMaker make_carrier;
   const Clock& clock;
   Logger& logger;
@@ -94,7 +94,7 @@ struct WorkerHost::State {
   bool woken = false;  // Arrivals are there, or the carrier has answers.
   std::vector<DirectoryEvent> announced;
 
-  // The computing thread's own.
+  // The deciding thread's own.
   NodeId self;
   std::unique_ptr<Worker> worker;
   std::unique_ptr<PageCarrier> carrier;
@@ -109,6 +109,7 @@ struct WorkerHost::State {
   std::map<std::string, GatewayAddress> announced_at;  // By key
 
   // Last: their threads end before what they use goes.
+  StepThread steps;  // Before the worker, whose plans it reads
   GatewayLinks links;
   std::unique_ptr<EtcdDirectory> directory;
 };
@@ -140,6 +141,7 @@ Result<void> WorkerHost::State::Begin() {
 
 // A new life: nothing of the old one is known any more, and none of its writes goes on.
 Result<void> WorkerHost::State::BeNew() {
+  steps.Drop();
   links.CloseAll();
   membership.BeNew();
   if (directory) directory->Drop(WorkerKey(self));
@@ -296,19 +298,22 @@ void WorkerHost::State::SayFarewell() {
 
 // ---- Work
 
-// Whether anything was computed.
-bool WorkerHost::State::Step() {
+// Whatever came, then the next step where the last one has ended. Between Plan and Commit a worker
+// takes messages as at any other time: a step reads only what the scheduler keeps for it.
+void WorkerHost::State::Step() {
   for (const PageCarrier::Done& done : carrier->Poll()) {
     worker->WriteDone(done.write, done.ok, clock.Now());
   }
   Bar();
   worker->Tick(clock.Now());
-  if (!worker->HasWork()) return false;
+  if (steps.busy()) {
+    auto results = steps.TakeResults();
+    if (!results) return;
+    worker->Commit(*std::move(results), clock.Now());
+  }
+  if (!worker->HasWork()) return;
   const StepPlan& plan = worker->Plan(clock.Now());
-  if (plan.slices.empty()) return false;
-  std::vector<SliceResult> results = executor.Execute(plan);
-  worker->Commit(std::move(results), clock.Now());
-  return true;
+  if (!plan.slices.empty()) steps.Begin(plan);
 }
 
 void WorkerHost::State::Flush() {
@@ -322,11 +327,21 @@ void WorkerHost::State::Flush() {
     if (!link) continue;  // Said again, or a lease ends it.
     links.Send(*link, RelayMessage{self, outgoing.to, std::move(outgoing.message)});
   }
+  for (const HandoverTimes& times : worker->TakeHandovers()) {
+    logger.Log(LogLevel::kDebug, "handed over",
+               {{"request", static_cast<int64_t>(times.id.number)},
+                {"attempt", static_cast<int64_t>(times.id.attempt)},
+                {"pages", times.pages},
+                {"computing_seconds", times.computing.value},
+                {"writing_seconds", times.writing.value},
+                {"taking_seconds", times.taking.value}});
+  }
 }
 
 void WorkerHost::State::Sleep() {
   Seconds most = barring.empty() ? kIdle : kBarring;
-  if (const auto timer = worker->NextTimer()) {
+  // While a step runs, what comes and its end wake often enough.
+  if (const auto timer = steps.busy() ? std::nullopt : worker->NextTimer()) {
     most = std::clamp(*timer - clock.Now(), Seconds(0), most);
   }
   std::unique_lock lock(mutex);
@@ -373,10 +388,10 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
     if (std::string why = s.membership.Deserted(life.patience, s.clock.Now()); !why.empty()) {
       return Error{Code::kUnavailable, std::move(why)};
     }
-    const bool computed = s.Step();
+    s.Step();
     s.Flush();
     s.Report();
-    if (!computed) s.Sleep();
+    s.Sleep();
   }
   s.SayFarewell();
   s.directory.reset();  // Its lease with it

@@ -1,5 +1,6 @@
 // A worker process: the Worker with a clock, an executor, connections to its gateways and a carrier
-// of pages. One thread computes and decides; the connections' loop only puts frames into an inbox.
+// of pages. One thread decides; another computes its steps, and the connections' loop only puts
+// frames into an inbox. So a message is answered while a step runs.
 //
 // A worker that loses its gateways goes on with what it has until the leases end, and tries to come
 // back. One that was declared dead becomes a new one: all it had is dropped. control/membership.h

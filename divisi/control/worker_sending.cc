@@ -20,7 +20,8 @@ void Worker::State::On(NodeId, PrefillMessage m, Seconds now) {
   sending.local = last_local_;
   sending.decode = m.decode;
   sending.pages = std::move(m.pages);
-  sending.next_page = m.present;
+  sending.next_page = sending.present = m.present;
+  sending.began = now;
   sending.lease_ends = now + times_.lease;
   local_.emplace(last_local_, m.id);
 }
@@ -44,6 +45,7 @@ void Worker::State::WritePages(const TransferId& id, int64_t pages, Seconds now)
 void Worker::State::HandOverWhenWritten(const TransferId& id, Sending& sending, Seconds now) {
   if (!sending.held || sending.writing > 0 || sending.phase != Sending::Phase::kComputing) return;
   sending.phase = Sending::Phase::kHandedOver;
+  sending.written = now;
   sending.resend_at = now + times_.resend;
   sending.taken_before = now + times_.taken;
   Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores});
@@ -93,8 +95,14 @@ void Worker::State::On(NodeId from, TakenMessage m, Seconds now) {
   if (found == sending_.end() || found->second.decode != from) return;
   if (found->second.phase != Sending::Phase::kHandedOver) return;
   ++counters_.handovers;
-  counters_.tail_times.Add(now - *found->second.held_at);
-  counters_.transfer_times.Add(now - found->second.first_write.value_or(*found->second.held_at));
+  const Sending& sending = found->second;
+  counters_.tail_times.Add(now - *sending.held_at);
+  counters_.transfer_times.Add(now - sending.first_write.value_or(*sending.held_at));
+  handovers_.push_back({.id = m.id,
+                        .pages = sending.next_page - sending.present,
+                        .computing = *sending.held_at - sending.began,
+                        .writing = sending.written - *sending.held_at,
+                        .taking = now - sending.written});
   EndSending(m.id, false, now);
 }
 

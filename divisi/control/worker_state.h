@@ -32,6 +32,7 @@ class Worker::State {
   bool HasWork() const { return scheduler_.HasWork(); }
   std::vector<Outgoing> TakeMessages() { return std::exchange(messages_, {}); }
   std::vector<PageWrite> TakeWrites() { return std::exchange(writes_, {}); }
+  std::vector<HandoverTimes> TakeHandovers() { return std::exchange(handovers_, {}); }
   WorkerStats stats() const;
   void Verify() const;
 
@@ -64,6 +65,7 @@ class Worker::State {
     NodeId decode;
     std::vector<BlockId> pages;  // At D
     int64_t next_page = 0;       // Not yet written
+    int64_t present = 0;         // Pages that D had
     int64_t writing = 0;         // Writes under way
     bool held = false;           // All is computed
     bool tell_decode = false;    // kStopping: Stopped is owed
@@ -73,6 +75,7 @@ class Worker::State {
     std::optional<Seconds> first_write, held_at;
     Seconds resend_at;     // kHandedOver: of Handover
     Seconds taken_before;  // kHandedOver
+    Seconds began, written;
   };
 
   void On(NodeId from, ReserveMessage m, Seconds now);
@@ -124,6 +127,7 @@ class Worker::State {
   std::multimap<double, TransferId> burials_;
   std::vector<Outgoing> messages_;
   std::vector<PageWrite> writes_;
+  std::vector<HandoverTimes> handovers_;
   WorkerCounters counters_;
   StepMeter step_meter_;
   WriteMeter write_meter_;

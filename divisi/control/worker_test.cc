@@ -146,9 +146,37 @@ TEST(WorkerTest, AfterHoursWithoutWorkItServesAsBefore) {
     EXPECT_FALSE(worker.NextTimer()) << number;  // Nothing is remembered.
     EXPECT_EQ(worker.stats().incoming, 0);
     EXPECT_EQ(worker.stats().scheduler.blocks_used, 0);
-    EXPECT_EQ(worker.stats().expired_leases, 0);
+    EXPECT_EQ(worker.stats().counters.expired_leases, 0);
     worker.Verify();
   }
+}
+
+// When each part of a handover was over: the prompt computed, its last page written, D's word.
+TEST(WorkerTest, AHandoverHasItsTimes) {
+  Worker worker(kPrefill, {.blocks = 8}, {});
+  SimExecutor executor({.blocks = 8});
+  worker.Receive(kGateway,
+                 PrefillMessage{.id = kTransfer,
+                                .request = Prompt(40, 5),
+                                .decode = kDecode,
+                                .pages = {0, 1, 2},
+                                .present = 1},
+                 Seconds(10));
+  const StepPlan& plan = worker.Plan(Seconds(11));
+  worker.Commit(executor.Execute(plan), Seconds(13));
+  double now = 13;
+  for (const PageWrite& write : worker.TakeWrites())
+    worker.WriteDone(write.id, true, Seconds(++now));
+  worker.Receive(kDecode, TakenMessage{kTransfer}, Seconds(15.5));
+  worker.Receive(kDecode, TakenMessage{kTransfer}, Seconds(19));  // It comes twice.
+  const auto handovers = worker.TakeHandovers();
+  ASSERT_EQ(handovers.size(), 1u);
+  EXPECT_EQ(handovers[0].id, kTransfer);
+  EXPECT_EQ(handovers[0].pages, 2);
+  EXPECT_EQ(handovers[0].computing, Seconds(3));
+  EXPECT_EQ(handovers[0].writing, Seconds(2));
+  EXPECT_EQ(handovers[0].taking, Seconds(0.5));
+  EXPECT_TRUE(worker.TakeHandovers().empty());
 }
 
 }  // namespace
