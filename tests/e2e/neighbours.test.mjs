@@ -1,0 +1,174 @@
+// Clusters beside each other, workers that return or do not fit, and clients that leave in crowds.
+import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, test } from 'node:test';
+import { PartCluster, UpCluster } from './cluster.mjs';
+import { divisi, freePort, Process, root, sleep, soak } from './process.mjs';
+import { Server } from './server.mjs';
+import { counted, longRequests, outcomes, Stream } from './traffic.mjs';
+
+const probe = { model: 'tiny-qwen3', prompt: Array.from({ length: 70 }, (_, i) => 400 + i),
+  max_tokens: 12, temperature: 0, ignore_eos: true };
+const answer = async (surface) =>
+  (await surface.client().completions.create(probe)).choices[0].text;
+
+async function using(cluster, run) {
+  try {
+    await run(cluster);
+  } finally {
+    await cluster.stop();
+  }
+}
+
+test('two clusters on one host keep to themselves', async () => {
+  const one = await UpCluster.start(['prefill', 'decode']);
+  const two = await UpCluster.start(['prefill', 'decode']);
+  await using(one, () => using(two, async () => {
+    assert.equal(await answer(one), await answer(two));
+    const handovers = async (cluster) => (await cluster.settled()).workers
+      .reduce((sum, w) => sum + w.handovers, 0);
+    assert.equal(await handovers(one), 1);
+    assert.equal(await handovers(two), 1);
+    await Promise.all(Array.from({ length: 5 }, () => answer(one)));
+    assert.equal(await handovers(one), 6);
+    assert.equal(await handovers(two), 1);
+  }));
+});
+
+test('a taken port is told by its number, and nothing is left running', async () => {
+  await using(await PartCluster.start(['replica']), async (cluster) => {
+    for (const [port, control, taken] of [
+      [cluster.port, await freePort(), cluster.port],
+      [await freePort(), cluster.control, cluster.control]]) {
+      const gateway = new Process(['gateway', '--model', 'models/tiny-qwen3', '--port', `${port}`,
+        '--control-port', `${control}`]);
+      gateway.stopping = true;  // It is to end.
+      const { code } = await gateway.ended;
+      assert.notEqual(code, 0);
+      assert.match(gateway.log, new RegExp(`cannot listen on 127.0.0.1:${taken}.*in use`));
+    }
+    const first = cluster.get('replica-1');
+    const listens = new Process(['worker', '--model', 'models/tiny-qwen3', '--gateway',
+      `127.0.0.1:${cluster.control}`, '--data-listen', `127.0.0.1:${cluster.port}`]);
+    listens.stopping = true;
+    assert.notEqual((await listens.ended).code, 0);
+    assert.match(listens.log, new RegExp(`${cluster.port}.*in use`, 's'));
+    assert.ok(first.running);
+    await answer(cluster);
+  });
+});
+
+test('a worker started again under its name and port is a new one', async () => {
+  const port = await freePort();
+  await using(await PartCluster.start(['prefill', 'decode']), async (cluster) => {
+    const expected = await answer(cluster);
+    const restart = async (signal) => {
+      const old = cluster.get('decode-2');
+      old.signal(signal);
+      await old.ended;
+      cluster.startWorker('decode-2', { args: ['--data-listen', `127.0.0.1:${port}`] });
+      // The old one goes, and the new one has nothing of it.
+      for (const begun = Date.now(); ; await sleep(50)) {
+        const { workers } = await cluster.status();
+        const named = workers.filter((w) => w.name === 'decode-2' && w.connected);
+        if (workers.length === 2 && named.length === 1) return assert.equal(named[0].decode_tokens, 0);
+        assert.ok(Date.now() - begun < 10_000, JSON.stringify(workers));
+      }
+    };
+    for (const signal of ['SIGTERM', 'SIGKILL', 'SIGKILL']) {
+      await restart(signal);
+      assert.equal(await answer(cluster), expected, signal);
+      await cluster.settled();
+    }
+  });
+});
+
+// Nobody computed anything for one that does not fit.
+async function refused(cluster, field, options) {
+  const other = cluster.startWorker('decode-2', options);
+  other.stopping = true;
+  const { code } = await other.ended;
+  cluster.processes.delete('decode-2');
+  assert.notEqual(code, 0);
+  assert.match(other.log, new RegExp(`refuses this worker: .*${field}`));
+  assert.match(cluster.get('gateway').log, new RegExp(`worker refused.*${field}`));
+  const { workers } = await cluster.status();
+  assert.deepEqual(workers.map((w) => w.name), ['prefill-1']);
+  assert.equal(workers[0].prefill_tokens, 0);
+}
+
+test('a worker of another model or KV type is refused by name, on both sides', async () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'divisi-model-'));
+  try {
+    // The same shape, other weights.
+    const tiny = path.join(root, 'models/tiny-qwen3');
+    const model = path.join(folder, 'other');
+    await divisi('model', 'synth', '--config', `${tiny}/config.json`, '--out', model, '--seed', '2');
+    for (const file of ['tokenizer.json', 'tokenizer_config.json']) {
+      cpSync(path.join(tiny, file), path.join(model, file));
+    }
+    await using(await PartCluster.start(['prefill']), async (cluster) => {
+      await refused(cluster, 'the model', { model });
+      await refused(cluster, 'the KV type', { args: ['--dtype', 'float32'] });
+    });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+// In a cluster that is too small for them, so that they leave at every step.
+const crowd = { args: ['--max-num-batched-tokens', '32', '--max-num-seqs', '8'],
+  kvMemory: '16MiB' };
+
+describe('clients that leave in crowds', () => {
+  test('a hundred, at every step', async () => {
+    const server = await Server.start();
+    const expected = await answer(server);
+    await server.stop();
+    await using(await PartCluster.start(['prefill', 'decode'], crowd), async (cluster) => {
+      const streams = longRequests(100, { tokens: 700, maxTokens: 200 })
+        .map((body) => new Stream(cluster, body));
+      const seen = new Set();
+      for (let i = 0; i < 100; ++i) {
+        await sleep(15);
+        if (i % 5 === 0) {
+          for (const [phase, count] of Object.entries(await cluster.phases())) {
+            if (count > 0) seen.add(phase);
+          }
+        }
+        streams[(i * 37) % 100].leave();
+      }
+      const all = await outcomes(streams, 10_000);
+      const left = Date.now();
+      assert.ok(all.every((o) => o.kind === 'left' || o.kind === 'finished'),
+        JSON.stringify(counted(all)));
+      await cluster.settled(10_000);
+      console.log(`## a hundred leave: ${JSON.stringify(counted(all))}, at ` +
+        `${[...seen].join(', ')}; settled after ${Date.now() - left} ms`);
+      assert.ok(seen.size >= 4, [...seen].join());
+      assert.equal(await answer(cluster), expected);
+    });
+  });
+
+  test('four bursts of 64 long prompts', async () => {
+    await using(await PartCluster.start(['prefill', 'prefill', 'decode', 'decode'], crowd),
+      async (cluster) => {
+        const expected = await answer(cluster);
+        for (let burst = 0; burst < (soak ? 40 : 4); ++burst) {
+          const streams = longRequests(64, { tokens: 1200, salt: burst })
+            .map((body) => new Stream(cluster, body));
+          await Promise.all(streams.map(async (stream) => {
+            await sleep(Math.random() * 1500);
+            stream.leave();
+          }));
+          const all = await outcomes(streams, 5000);
+          assert.ok(all.every((o) => o.kind === 'left' || o.kind === 'finished'),
+            JSON.stringify(counted(all)));
+          assert.equal(await answer(cluster), expected);
+        }
+        await cluster.settled();
+      });
+  });
+});
