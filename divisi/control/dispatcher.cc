@@ -28,7 +28,7 @@ Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now) {
   const uint64_t number = ++last_number_;
   Job& job = jobs_[number];
   job.request = std::move(request);
-  job.give_up_at = now + options_.times.total;
+  job.give_up_at = now + options_.times.total + ForPrompt(job);
   job.deadline = now;
   job.backoff = options_.times.backoff;
   ++waiting_;
@@ -73,7 +73,7 @@ void Dispatcher::State::Begin(uint64_t number, Job& job, const RouteOption& opti
   }
   ++counters_.whole;
   job.phase = Job::Phase::kPrefilling;
-  job.deadline = now + options_.times.prefill;
+  job.deadline = now + options_.times.prefill + ForPrompt(job);
   Send(*job.decode, ServeMessage{IdOf(number, job), job.request});
 }
 
@@ -131,7 +131,7 @@ void Dispatcher::State::GiveUp(uint64_t number, Seconds now) {
   }
   Fail(number,
        Error{Code::kDeadlineExceeded,
-             Format("no first token in {}: {}", HumanSeconds(options_.times.total),
+             Format("no first token in {}: {}", HumanSeconds(options_.times.total + ForPrompt(job)),
                     job.last_error ? job.last_error->message : "no worker was there to run it")},
        now);
 }
@@ -195,7 +195,7 @@ void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, ReservedMessa
   reserve_ += (now - job.begun_at - reserve_) * kNewReserve;
   job.phase = Job::Phase::kPrefilling;
   job.begun_at = now;
-  job.deadline = now + options_.times.prefill;
+  job.deadline = now + options_.times.prefill + ForPrompt(job);
   Send(*job.prefill, PrefillMessage{.id = IdOf(number, job),
                                     .request = job.request,
                                     .decode = *job.decode,

@@ -105,6 +105,10 @@ class Dispatcher::State {
   // dispatcher_workers.cc
   bool HasRoom(const Node& node, Seconds now) const;
   Seconds QueueOf(const Node& node, Seconds now) const;
+  // What a prompt of its length is given beside the fixed times until the first token.
+  Seconds ForPrompt(const Job& job) const {
+    return options_.times.per_token * static_cast<double>(job.request.prompt.size());
+  }
   WorkerRates RatesOf(const Node& node) const;
   std::vector<RouteWorker> Workers(Seconds now) const;
   RouteRules Rules() const;

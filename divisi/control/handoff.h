@@ -124,15 +124,16 @@ struct Outgoing {
 };
 
 struct HandoffTimes {
-  Seconds lease{10};      // From the last word of the gateway.
-  Seconds renew{2};       // How often it has one.
-  Seconds resend{0.5};    // What has not been answered is sent again after this.
-  Seconds reserve{2};     // Until D has answered.
-  Seconds prefill{60};    // From Prefill to the first token.
-  Seconds taken{10};      // From Handover to Taken.
-  Seconds token{30};      // Between tokens.
-  Seconds total{120};     // Until the first token, retries included.
-  Seconds backoff{0.05};  // First wait after a refusal; doubles, up to `most_backoff`.
+  Seconds lease{10};        // From the last word of the gateway.
+  Seconds renew{2};         // How often it has one.
+  Seconds resend{0.5};      // What has not been answered is sent again after this.
+  Seconds reserve{2};       // Until D has answered.
+  Seconds prefill{60};      // From Prefill to the first token,
+  Seconds per_token{0.05};  // and for each of the prompt's: a slow machine computes 20 a second.
+  Seconds taken{10};        // From Handover to Taken.
+  Seconds token{30};        // Between tokens.
+  Seconds total{120};       // Until the first token, retries included; and the same for each.
+  Seconds backoff{0.05};    // First wait after a refusal; doubles, up to `most_backoff`.
   Seconds most_backoff{1};
 };
 
