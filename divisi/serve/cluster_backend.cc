@@ -1,5 +1,6 @@
 #include "divisi/serve/cluster_backend.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -301,6 +302,17 @@ EngineStats ClusterBackend::stats() const {
   stats.scheduler.prefix_hit_tokens = sum.cached_tokens;
   stats.scheduler.preemptions = sum.preemptions;
   return stats;
+}
+
+std::string ClusterBackend::NotReady() const {
+  const State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  const auto workers = s.dispatcher.loads(s.clock.Now());
+  // A prefill worker alone ends no request.
+  const bool any = std::ranges::any_of(workers, [](const WorkerLoad& worker) {
+    return worker.role != WorkerRole::kPrefill && !worker.draining;
+  });
+  return any ? std::string() : std::string("no worker is ready; retry later");
 }
 
 std::string ClusterBackend::Metrics(std::string_view labels) const {

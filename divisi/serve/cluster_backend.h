@@ -41,6 +41,7 @@ class ClusterBackend final : public RequestBackend {
   Result<RequestId> Submit(Request request, Engine::EventSink sink) override;
   void Cancel(RequestId id) override;
   EngineStats stats() const override;
+  std::string NotReady() const override;
   std::string Metrics(std::string_view labels) const override;
 
  private:

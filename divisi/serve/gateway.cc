@@ -269,7 +269,11 @@ void Gateway::ServeDetokenize(Call& call) {
 }
 
 void Gateway::ServeHealth(Call& call) {
-  if (ReadyModel(call) != nullptr) AnswerJson(call, "{\"status\":\"ok\"}");
+  const Loaded* loaded = ReadyModel(call);
+  if (loaded == nullptr) return;
+  const std::string why = loaded->model.backend->NotReady();
+  if (!why.empty()) return AnswerError(call, NotServing(why));
+  AnswerJson(call, "{\"status\":\"ok\"}");
 }
 
 void Gateway::ServeMetricsText(Call& call) {

@@ -16,6 +16,8 @@ class RequestBackend {
   virtual Result<RequestId> Submit(Request request, Engine::EventSink sink) = 0;
   virtual void Cancel(RequestId id) = 0;
   virtual EngineStats stats() const = 0;
+  // Why no request can run now; empty: they can. For /health.
+  virtual std::string NotReady() const { return {}; }
   // Its own lines of /metrics, each sample with `labels`.
   virtual std::string Metrics(std::string_view) const { return {}; }
 };

@@ -99,6 +99,15 @@ TEST_F(GatewayTest, RoutesMethodsAndKeys) {
             200);
 }
 
+TEST_F(GatewayTest, IsNotHealthyWhileNothingCouldRun) {
+  EXPECT_EQ(Call("GET", "/health", "")->response()->status, 200);
+  backend_.SayNotReady("no worker is ready");
+  const auto exchange = Call("GET", "/health", "");
+  EXPECT_EQ(exchange->response()->status, 503);
+  EXPECT_THAT(exchange->response()->body, testing::HasSubstr("no worker is ready"));
+  EXPECT_EQ(Call("GET", "/metrics", "")->response()->status, 200);
+}
+
 TEST_F(GatewayTest, RefusesWhileLoadingAndWhileDraining) {
   gateway_->Drain();
   EXPECT_EQ(Complete(R"({"prompt":"x"})")->response()->status, 503);

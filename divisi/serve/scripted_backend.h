@@ -37,6 +37,8 @@ class ScriptedBackend final : public RequestBackend {
       Send(id, {}, FinishReason::kCancelled);
     }
   }
+  std::string NotReady() const override { return not_ready_; }
+  void SayNotReady(std::string why) { not_ready_ = std::move(why); }
   EngineStats stats() const override {
     EngineStats stats;
     stats.scheduler.running = static_cast<int64_t>(running_.size());
@@ -98,6 +100,7 @@ class ScriptedBackend final : public RequestBackend {
   std::vector<RequestId> cancelled_;
   RequestId next_id_ = 0;
   Seconds now_{1};
+  std::string not_ready_;
   bool echoing_ = false;
   std::optional<int> refusals_after_;
 };

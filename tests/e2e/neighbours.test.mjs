@@ -99,6 +99,18 @@ async function refused(cluster, field, options) {
   assert.equal(workers[0].prefill_tokens, 0);
 }
 
+test('a gateway is healthy while some worker can end a request', async () => {
+  await using(await PartCluster.start(['prefill']), async (cluster) => {
+    const health = async () => (await fetch(`${cluster.url}/health`)).status;
+    assert.equal(await health(), 503);
+    cluster.startWorker('decode-2');
+    await cluster.ready(2);
+    assert.equal(await health(), 200);
+    await cluster.get('decode-2').stop();
+    assert.equal(await health(), 503);
+  });
+});
+
 test('a worker of another model or KV type is refused by name, on both sides', async () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'divisi-model-'));
   try {
