@@ -141,9 +141,11 @@ async function fault(cluster, { victim, signal, step }) {
     process.signal('SIGCONT');
   }
   const all = await outcomes(streams, 30_000);
+  // What waited for its first token then got it from another worker.
+  const first = Math.max(0, ...streams.map((s) => (s.firstAt ?? 0) - at));
   const ended = Math.max(...all.map((o) => (o.kind === 'finished' ? 0 : o.endedAt - at)));
   console.log(`## ${signal} ${victim} ${step}: ${seen} -> ${JSON.stringify(counted(all))}` +
-    `${ended > 0 ? `, told after ${ended} ms` : ''}`);
+    `, last first token after ${first} ms${ended > 0 ? `, told after ${ended} ms` : ''}`);
   check(streams, all, { victim, signal, at });
   if (signal === 'SIGSTOP') {
     process.signal('SIGCONT');
@@ -158,6 +160,7 @@ async function fault(cluster, { victim, signal, step }) {
   }
   await cluster.ready(cluster.names.length);
   await cluster.settled();
+  if (victim === 'gateway') console.log(`## all is free after ${Date.now() - at} ms`);
   await probed(cluster);
 }
 
