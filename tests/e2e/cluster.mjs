@@ -19,9 +19,11 @@ const gatewayWords = (args) =>
 const kApart = ['--disaggregate-from', '0'];
 
 // What both kinds have in common: a gateway's HTTP surface and its control port.
-class Cluster extends Surface {
+export class Cluster extends Surface {
+  host = '127.0.0.1';  // Of the control port
+
   async command(...words) {
-    return divisi('cluster', ...words, '--gateway', `127.0.0.1:${this.control}`);
+    return divisi('cluster', ...words, '--gateway', `${this.host}:${this.control}`);
   }
 
   async status() {
