@@ -60,6 +60,15 @@ test('a taken port is told by its number, and nothing is left running', async ()
   });
 });
 
+test('a worker does not advertise an address that nobody reaches', async () => {
+  for (const args of [['--data-listen', '0.0.0.0:0'], ['--data-advertise', '0.0.0.0']]) {
+    const worker = new Process(['worker', '--model', 'models/tiny-qwen3', ...args]);
+    worker.stopping = true;
+    assert.notEqual((await worker.ended).code, 0);
+    assert.match(worker.log, /--data-advertise: .*peers can't connect/);
+  }
+});
+
 test('a worker started again under its name and port is a new one', async () => {
   const port = await freePort();
   await using(await PartCluster.start(['prefill', 'decode']), async (cluster) => {
