@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "divisi/core/format.h"
+
 namespace divisi {
 namespace {
 
@@ -13,6 +15,8 @@ using testing::IsEmpty;
 constexpr NodeId kSelf{1}, kReplica{11}, kReplicaToo{12}, kPrefill{21}, kPrefillToo{22},
     kDecode{31}, kDecodeToo{32};
 const Error kNoRoom{Code::kResourceExhausted, "no room for another request now; retry later"};
+
+std::string Name(NodeId node) { return Format("{}", node.value); }
 
 Request Prompt(int64_t tokens = 4) {
   Request request{.max_tokens = 8};
@@ -389,8 +393,8 @@ TEST_F(DispatcherTest, TheExpectedQueueIsOwnAndOthersPrompts) {
   const auto choices = dispatcher_->TakeChoices();
   ASSERT_EQ(choices.size(), 4);
   EXPECT_EQ(choices[3].request, 4);
-  EXPECT_THAT(choices[3].choice.Text(), HasSubstr("whole c ttft 2100.00 ms (queue 2000.00"));
-  EXPECT_THAT(choices[3].choice.Text(), HasSubstr("; whole b ttft 2600.00 ms"));
+  EXPECT_THAT(choices[3].choice.Text(Name), HasSubstr("whole 12 ttft 2100.00 ms (queue 2000.00"));
+  EXPECT_THAT(choices[3].choice.Text(Name), HasSubstr("; whole 11 ttft 2600.00 ms"));
 }
 
 // ---- Operators

@@ -150,12 +150,11 @@ class Choosing {
   RouteChoice choice_;
 };
 
-std::string TextOf(const RouteOption& option) {
+std::string TextOf(const RouteOption& option, const std::function<std::string(NodeId)>& name) {
   const std::string way =
-      option.apart() ? Format("apart {:x}->{:x}", option.prefill->value, option.target.value)
-                     : Format("whole {:x}", option.target.value);
-  return Format("{} ttft {:.2f} ms (queue {:.2f}, ready {:.2f}, compute {:.2f})", way,
-                option.ttft().value * 1e3, option.times.queue.value * 1e3,
+      option.apart() ? Format("apart {}->", name(*option.prefill)) : std::string("whole ");
+  return Format("{}{} ttft {:.2f} ms (queue {:.2f}, ready {:.2f}, compute {:.2f})", way,
+                name(option.target), option.ttft().value * 1e3, option.times.queue.value * 1e3,
                 option.times.ready.value * 1e3, option.times.compute.value * 1e3);
 }
 
@@ -182,11 +181,11 @@ Result<RoutePolicy> ParsePolicy(const std::string& name) {
                       name, DidYouMean(name, names))};
 }
 
-std::string RouteChoice::Text() const {
-  std::string text = TextOf(chosen);
+std::string RouteChoice::Text(const std::function<std::string(NodeId)>& name) const {
+  std::string text = TextOf(chosen, name);
   for (const RouteOption& option : options) {
     if (option.prefill == chosen.prefill && option.target == chosen.target) continue;
-    text += "; " + TextOf(option);
+    text += "; " + TextOf(option, name);
   }
   return text;
 }

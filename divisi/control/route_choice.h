@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,8 +85,9 @@ struct RouteChoice {
   RouteOption chosen;
   std::vector<RouteOption> options;  // All that were compared, the chosen one among them
   HandoverThreshold threshold;       // Where both ways were open
-  // "apart 1->2 ttft 31 ms (queue 0 s, ...); ...", the chosen one first.
-  std::string Text() const;
+  // "apart p->d ttft 31.02 ms (queue 0.00, ready 1.00, compute 30.02); ...", the chosen one first.
+  // name: of a worker, for people.
+  std::string Text(const std::function<std::string(NodeId)>& name) const;
 };
 
 // Whose turn it is, for kRoundRobin: the last one chosen, by role.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "divisi/core/format.h"
+
 namespace divisi {
 namespace {
 
@@ -25,6 +27,8 @@ RouteWorker Worker(NodeId node, WorkerRole role) {
 RouteRules Rules(RoutePolicy policy = RoutePolicy::kExpectedTtft) {
   return {.policy = policy, .reserve = Seconds(2e-3), .bytes_per_token = Bytes(1000)};
 }
+
+std::string Name(NodeId node) { return Format("{}", node.value); }
 
 RouteChoice Choose(int64_t tokens, const std::vector<RouteWorker>& workers,
                    const RouteRules& rules) {
@@ -208,8 +212,8 @@ TEST(RouteChoiceTest, SaysWhatItCompared) {
   workers.back().queue = Seconds(1);
   const RouteChoice choice = Choose(1000, workers, Rules());
   EXPECT_EQ(choice.options.size(), 2);
-  EXPECT_THAT(choice.Text(), HasSubstr("apart 3->5 ttft 109.56 ms (queue 0.00, ready 2.00"));
-  EXPECT_THAT(choice.Text(), HasSubstr("; whole 1 ttft 1104.00 ms (queue 1000.00"));
+  EXPECT_THAT(choice.Text(Name), HasSubstr("apart 3->5 ttft 109.56 ms (queue 0.00, ready 2.00"));
+  EXPECT_THAT(choice.Text(Name), HasSubstr("; whole 1 ttft 1104.00 ms (queue 1000.00"));
 }
 
 TEST(RouteChoiceTest, PoliciesAreKnownByName) {

@@ -47,6 +47,7 @@ struct Timeline {
   Seconds finished;
   int64_t cached_tokens = 0;  // Prompt tokens found in shared pages.
   int preemptions = 0;
+  std::string route;  // How a cluster chose its workers, where it is asked to keep that.
 };
 
 }  // namespace divisi

@@ -121,7 +121,8 @@ TEST(PreTokenizerTest, DigitsStayTogetherUnlessIndividual) {
 
 TEST(PreTokenizerTest, PatternThatBacktracksWithoutMeasureLeavesTheRestWhole) {
   const PreTokenizer hostile = SplitOn(R"({"Regex":"b|(?:a+)+$"})", "Isolated");
-  const std::string run = std::string(40, 'a') + "c";
+  std::string run(40, 'a');
+  run += 'c';
   EXPECT_THAT(Cut(hostile, "b" + run + "b"), ElementsAre("b", run + "b"));
 }
 

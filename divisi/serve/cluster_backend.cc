@@ -218,11 +218,12 @@ void ClusterBackend::State::Collect() {
     if (!link) continue;  // Its lease, or a retry, ends it.
     Send(*link, RelayMessage{self, outgoing.to, std::move(outgoing.message)});
   }
+  const auto name = [this](NodeId node) {
+    const auto member = registry.members().find(node);
+    return member == registry.members().end() ? "gone" : member->second.hello.name;
+  };
   for (const RouteNote& note : dispatcher.TakeChoices()) {
-    logger.Log(LogLevel::kDebug, "route chosen",
-               {{"request", static_cast<int64_t>(note.request)},
-                {"attempt", static_cast<int64_t>(note.attempt)},
-                {"route", note.choice.Text()}});
+    requests.NoteRoute(note.request, note.choice.Text(name));
   }
   for (DispatchEvent& event : dispatcher.TakeEvents()) requests.Take(std::move(event), clock.Now());
 }

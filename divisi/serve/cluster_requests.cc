@@ -11,6 +11,13 @@ void ClusterRequests::Begin(RequestId request, Engine::EventSink sink, int64_t p
                     .prompt_tokens = prompt_tokens};
 }
 
+void ClusterRequests::NoteRoute(RequestId request, const std::string& route) {
+  const auto found = live_.find(request);
+  if (found == live_.end()) return;
+  std::string& text = found->second.timeline.route;
+  text += (text.empty() ? "" : " | ") + route;
+}
+
 void ClusterRequests::Take(DispatchEvent event, Seconds now) {
   const auto found = live_.find(event.request);
   if (found == live_.end()) return;

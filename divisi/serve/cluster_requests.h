@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "divisi/control/dispatcher.h"
@@ -20,6 +21,8 @@ class ClusterRequests {
   };
 
   void Begin(RequestId request, Engine::EventSink sink, int64_t prompt_tokens, Seconds now);
+  // How its workers were chosen: the attempts' one after the other.
+  void NoteRoute(RequestId request, const std::string& route);
   // Nothing happens for a request that has ended, or that nobody began.
   void Take(DispatchEvent event, Seconds now);
   std::vector<Telling> TakeTellings();

@@ -352,23 +352,25 @@ void Completion::LogEnd(int status, std::string_view closed, Seconds now) {
     tpot =
         (first.last_token - t.first_token).value / static_cast<double>(first.completion_tokens - 1);
   }
+  Json::Object fields = {{"request", label_.request_id},
+                         {"api", request_.kind == ApiKind::kChat ? "chat" : "completions"},
+                         {"status", status},
+                         {"closed", closed.empty() ? Json() : Json(closed)},
+                         {"error", failure_.empty() ? Json() : Json(failure_)},
+                         {"finish", first.finish ? Json(FinishReasonName(*first.finish)) : Json()},
+                         {"choices", static_cast<int64_t>(choices_.size())},
+                         {"prompt_tokens", usage.prompt_tokens},
+                         {"cached_tokens", usage.cached_tokens},
+                         {"output_tokens", usage.completion_tokens},
+                         {"queued_seconds", since(t.scheduled)},
+                         {"ttft_seconds", since(t.first_token)},
+                         {"tpot_seconds", std::move(tpot)},
+                         {"total_seconds", (now - label_.arrived).value},
+                         {"preemptions", t.preemptions},
+                         {"client", label_.peer}};
+  if (!t.route.empty()) fields.emplace_back("route", t.route);
   context_.logger->Log(failure_.empty() ? LogLevel::kInfo : LogLevel::kError, "request finished",
-                       {{"request", label_.request_id},
-                        {"api", request_.kind == ApiKind::kChat ? "chat" : "completions"},
-                        {"status", status},
-                        {"closed", closed.empty() ? Json() : Json(closed)},
-                        {"error", failure_.empty() ? Json() : Json(failure_)},
-                        {"finish", first.finish ? Json(FinishReasonName(*first.finish)) : Json()},
-                        {"choices", static_cast<int64_t>(choices_.size())},
-                        {"prompt_tokens", usage.prompt_tokens},
-                        {"cached_tokens", usage.cached_tokens},
-                        {"output_tokens", usage.completion_tokens},
-                        {"queued_seconds", since(t.scheduled)},
-                        {"ttft_seconds", since(t.first_token)},
-                        {"tpot_seconds", std::move(tpot)},
-                        {"total_seconds", (now - label_.arrived).value},
-                        {"preemptions", t.preemptions},
-                        {"client", label_.peer}});
+                       std::move(fields));
 }
 
 }  // namespace divisi

@@ -15,9 +15,6 @@ const kStopMs = 60_000;
 const gatewayWords = (args) =>
   args.includes('--disaggregate-from') ? args : ['--disaggregate-from', '0', ...args];
 
-// Every prompt is handed over, short ones too, where a test does not say otherwise.
-const kApart = ['--disaggregate-from', '0'];
-
 // What both kinds have in common: a gateway's HTTP surface and its control port.
 export class Cluster extends Surface {
   host = '127.0.0.1';  // Of the control port

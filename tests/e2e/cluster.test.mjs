@@ -51,15 +51,17 @@ describe('a cluster gives the tokens of one server', () => {
     await server.stop();
   });
 
-  for (const [name, workers, args] of [
+  for (const [name, workers, args, gatewayArgs = []] of [
     ['1 replica', ['replica'], []],
     ['3 replicas', ['replica', 'replica', 'replica'], []],
     ['1P+1D', ['prefill', 'decode'], []],
+    ['1 replica beside 1P+1D, by what each costs', ['replica', 'prefill', 'decode'], [],
+      ['--disaggregate-from', 'auto', '--log-level', 'debug']],
     ['2P+2D in small chunks', ['prefill', 'prefill', 'decode', 'decode'],
       ['--max-num-batched-tokens', 24, '--max-num-seqs', 8]],
   ]) {
     test(name, async () => {
-      const cluster = await UpCluster.start(workers, { args });
+      const cluster = await UpCluster.start(workers, { args, gatewayArgs });
       try {
         const got = await answers(cluster.client(), list);
         for (let i = 0; i < list.length; ++i) {
@@ -68,7 +70,10 @@ describe('a cluster gives the tokens of one server', () => {
         const status = await cluster.settled();
         const sum = (role, key) => status.workers.filter((w) => w.role === role)
           .reduce((total, w) => total + w[key], 0);
-        if (workers.includes('prefill')) {
+        if (gatewayArgs.includes('auto')) {
+          // Each request's line has the choice, and what it was compared with.
+          assert.match(cluster.log, /request finished.*whole replica-1 ttft .*; whole decode-3 ttft/);
+        } else if (workers.includes('prefill')) {
           // Each role did its part, and no other.
           assert.ok(sum('prefill', 'handovers') > 0 && sum('prefill', 'pages_written') > 0);
           assert.equal(sum('prefill', 'decode_tokens'), 0);
