@@ -23,8 +23,7 @@ Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now) {
     return Error{Code::kResourceExhausted,
                  Format("{} requests are waiting, which is the limit; retry later", waiting_)};
   }
-  const bool any = std::ranges::any_of(nodes_, [](const auto& n) { return !n.second.draining; });
-  if (!any) return Error{Code::kUnavailable, "no worker is ready; retry later"};
+  if (!CouldRun()) return Error{Code::kUnavailable, "no worker is ready; retry later"};
   const uint64_t number = ++last_number_;
   Job& job = jobs_[number];
   job.request = std::move(request);

@@ -149,6 +149,8 @@ TEST_F(DispatcherTest, RepeatedTokensAreLeftOutAndGapsWait) {
 
 TEST_F(DispatcherTest, WithoutWorkersItIsUnavailableBeyondTheBoundExhausted) {
   EXPECT_EQ(dispatcher_->Submit(Prompt(), now_).error().code, Code::kUnavailable);
+  dispatcher_->AddWorker(kPrefill, WorkerRole::kPrefill);  // Which ends no request.
+  EXPECT_EQ(dispatcher_->Submit(Prompt(), now_).error().code, Code::kUnavailable);
   Make({.max_waiting = 2});
   dispatcher_->AddWorker(kReplica, WorkerRole::kReplica);
   Submit();

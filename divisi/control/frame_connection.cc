@@ -65,9 +65,9 @@ struct FrameLoop::State {
   struct Attempt : Ending, std::enable_shared_from_this<Attempt> {
     Attempt(State& s, std::string to, OnConnect d)
         : state(s),
-          socket(s.io),
-          resolver(s.io),
-          timer(s.io),
+          socket(*s.io),
+          resolver(*s.io),
+          timer(*s.io),
           target(std::move(to)),
           done(std::move(d)) {}
 
@@ -86,8 +86,9 @@ struct FrameLoop::State {
     OnConnect done;
   };
 
-  asio::io_context io{1};
-  asio::executor_work_guard<asio::io_context::executor_type> work{io.get_executor()};
+  // Connections hold it too.
+  const std::shared_ptr<asio::io_context> io = std::make_shared<asio::io_context>(1);
+  asio::executor_work_guard<asio::io_context::executor_type> work{io->get_executor()};
   std::optional<asio::ssl::context> tls;  // Unchanged once connections are made.
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<std::unique_ptr<asio::steady_timer>> timers;
@@ -105,14 +106,17 @@ struct FrameLoop::State {
   }
 
   std::shared_ptr<FrameConnection> Plain(tcp::socket socket, const FirstBytes* first) {
-    const PeerAddress peer = PeerOf(socket);
-    return Hold(std::make_shared<StreamConnection<tcp::socket>>(
-        std::move(socket), peer, first != nullptr ? kLengthBytes - 1 : 0,
-        first != nullptr ? *first : FirstBytes{}));
+    using Plain = StreamConnection<tcp::socket>;
+    Plain::Arrived arrived{.peer = PeerOf(socket)};
+    if (first != nullptr) {
+      arrived.read = kLengthBytes - 1;
+      arrived.bytes = *first;
+    }
+    return Hold(std::make_shared<Plain>(io, std::move(socket), std::move(arrived)));
   }
   std::shared_ptr<FrameConnection> Tls(TlsStream stream, const PeerAddress& peer) {
-    return Hold(std::make_shared<StreamConnection<TlsStream>>(std::move(stream), peer, size_t{0},
-                                                              FirstBytes{}));
+    using Tls = StreamConnection<TlsStream>;
+    return Hold(std::make_shared<Tls>(io, std::move(stream), Tls::Arrived{.peer = peer}));
   }
 
   void Accept(tcp::acceptor& acceptor, const OnAccept& accept) {
@@ -239,11 +243,11 @@ void FrameLoop::State::Attempt::Fail(const std::string& what) {
 // ---- The public face
 
 FrameLoop::FrameLoop() : state_(std::make_unique<State>()) {
-  state_->thread = std::thread([io = &state_->io] { io->run(); });
+  state_->thread = std::thread([io = state_->io] { io->run(); });
 }
 
 FrameLoop::~FrameLoop() {
-  asio::post(state_->io, [state = state_.get()] {
+  asio::post(*state_->io, [state = state_.get()] {
     state->ending = true;
     for (const auto& held : std::exchange(state->open, {})) {
       if (const auto one = held.lock()) one->End("this process ends");
@@ -281,7 +285,7 @@ Result<int> FrameLoop::Listen(const std::string& host, int port, OnAccept accept
   if (error) {
     return Error{Code::kInvalidArgument, Format("'{}' is not an address to listen on", host)};
   }
-  auto acceptor = std::make_unique<tcp::acceptor>(state_->io);
+  auto acceptor = std::make_unique<tcp::acceptor>(*state_->io);
   const tcp::endpoint end(address, static_cast<uint16_t>(port));
   acceptor->open(end.protocol(), error);
   if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
@@ -292,7 +296,7 @@ Result<int> FrameLoop::Listen(const std::string& host, int port, OnAccept accept
                  Format("cannot listen on {}:{}: {}", host, port, error.message())};
   }
   const int bound = acceptor->local_endpoint().port();
-  asio::post(state_->io, [this, owned = std::move(acceptor), accept]() mutable {
+  asio::post(*state_->io, [this, owned = std::move(acceptor), accept]() mutable {
     state_->acceptors.push_back(std::move(owned));
     state_->Accept(*state_->acceptors.back(), accept);
   });
@@ -300,19 +304,19 @@ Result<int> FrameLoop::Listen(const std::string& host, int port, OnAccept accept
 }
 
 void FrameLoop::Connect(const std::string& host, int port, Seconds timeout, OnConnect done) {
-  asio::post(state_->io, [state = state_.get(), host, port, timeout, done = std::move(done)] {
+  asio::post(*state_->io, [state = state_.get(), host, port, timeout, done = std::move(done)] {
     if (state->ending) return done(Error{Code::kCancelled, "this process ends"});
     const std::string target = Format("{}:{}", host, port);
     state->Hold(std::make_shared<State::Attempt>(*state, target, done))->Begin(host, port, timeout);
   });
 }
 
-void FrameLoop::Post(std::function<void()> fn) { asio::post(state_->io, std::move(fn)); }
+void FrameLoop::Post(std::function<void()> fn) { asio::post(*state_->io, std::move(fn)); }
 
 void FrameLoop::Every(Seconds every, std::function<void()> fn) {
-  asio::post(state_->io, [this, every, fn = std::move(fn)] {
+  asio::post(*state_->io, [this, every, fn = std::move(fn)] {
     if (state_->ending) return;
-    state_->timers.push_back(std::make_unique<asio::steady_timer>(state_->io));
+    state_->timers.push_back(std::make_unique<asio::steady_timer>(*state_->io));
     state_->Repeat(*state_->timers.back(), every, fn);
   });
 }

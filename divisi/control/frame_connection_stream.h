@@ -3,6 +3,7 @@
 
 #include <array>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
@@ -69,13 +70,20 @@ class StreamConnection final : public FrameConnection,
                                public Ending,
                                public std::enable_shared_from_this<StreamConnection<Stream>> {
  public:
-  // read: bytes of the first length that came already.
-  StreamConnection(Stream stream, PeerAddress peer, size_t read, const FirstBytes& bytes)
-      : stream_(std::move(stream)),
+  // What its peer was found out to be while it arrived.
+  struct Arrived {
+    PeerAddress peer;
+    size_t read = 0;  // Bytes of the first length that came already
+    FirstBytes bytes{};
+  };
+
+  StreamConnection(std::shared_ptr<asio::io_context> io, Stream stream, Arrived arrived)
+      : io_(std::move(io)),
+        stream_(std::move(stream)),
         silence_(stream_.get_executor()),
-        peer_(std::move(peer)),
-        length_(bytes),
-        length_read_(read) {
+        peer_(std::move(arrived.peer)),
+        length_(arrived.bytes),
+        length_read_(arrived.read) {
     error_code ignored;
     stream_.lowest_layer().set_option(tcp::no_delay(true), ignored);
   }
@@ -91,12 +99,14 @@ class StreamConnection final : public FrameConnection,
     });
   }
   void Send(std::vector<std::byte> frame) override {
+    if (io_->stopped()) return;
     asio::post(stream_.get_executor(),
                [self = this->shared_from_this(), frame = std::move(frame)]() mutable {
                  self->Queue(std::move(frame));
                });
   }
   void Close(const std::string& why) override {
+    if (io_->stopped()) return;
     asio::post(stream_.get_executor(),
                [self = this->shared_from_this(), why] { self->CloseWhenSent(why); });
   }
@@ -180,6 +190,8 @@ class StreamConnection final : public FrameConnection,
                       });
   }
 
+  // First, so that it goes last: whoever holds a connection may do so for longer than the loop is.
+  const std::shared_ptr<asio::io_context> io_;
   Stream stream_;
   asio::steady_timer silence_;
   const PeerAddress peer_;
