@@ -47,7 +47,10 @@ std::byte* DataOwner::Place(Connection connection, std::string_view header, size
     return nullptr;
   }
   const DataRefusal refusal = Check(state, *write, bytes);
-  if (refusal == DataRefusal::kNone) return regions_.at(write->key).data() + write->offset.value;
+  if (refusal == DataRefusal::kNone) {
+    state.placed[write->sequence] = write->size;
+    return regions_.at(write->key).data() + write->offset.value;
+  }
   state.acks.push_back({write->sequence, refusal});
   return nullptr;
 }
@@ -64,10 +67,16 @@ void DataOwner::Receive(Connection connection, std::string_view header, bool ok)
   const auto* write = std::get_if<WriteMessage>(&*message);
   if (write == nullptr) return Close(connection, state, "a writer sent what only owners send");
   if (!state.welcomed) return Close(connection, state, "a write before the welcome");
-  // What came with its bytes was checked by Place.
-  DataRefusal refusal = ok ? DataRefusal::kNone : DataRefusal::kIncomplete;
-  if (write->size.value == 0 || write->source != 0) refusal = Fetch(state, *write);
-  if (refusal == DataRefusal::kNone) received_ += write->size;
+  const auto placed = state.placed.extract(write->sequence);
+  DataRefusal refusal = DataRefusal::kIncomplete;
+  Bytes size = write->size;
+  if (write->size.value == 0 || write->source != 0) {
+    refusal = Fetch(state, *write);
+  } else if (ok && !placed.empty()) {  // Checked by Place
+    refusal = DataRefusal::kNone;
+    size = placed.mapped();
+  }
+  if (refusal == DataRefusal::kNone) received_ += size;
   state.acks.push_back({write->sequence, refusal});
 }
 

@@ -71,7 +71,8 @@ class DataOwner {
     bool welcomed = false;
     bool closing = false;
     Seconds hello_by;
-    PeerMemory memory;  // Of the writer; pid 0: not to be read.
+    PeerMemory memory;                 // Of the writer; pid 0: not to be read.
+    std::map<uint64_t, Bytes> placed;  // Writes whose bytes are on their way, by sequence
     std::vector<Ack> acks;
   };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace divisi {
 namespace {
@@ -61,6 +62,20 @@ TEST_F(DataOwnerTest, AWriterOfTheClusterIsWelcome) {
   EXPECT_EQ(answers_.at(1), DataRefusal::kNone);
   EXPECT_EQ(Place(1, 100, 900), memory_.data() + 100);
   EXPECT_EQ(Place(1, 101, 900), nullptr);
+}
+
+// A header that claims bytes which never came is no write, however many it claims.
+TEST_F(DataOwnerTest, OnlyBytesThatCameAreReceived) {
+  Join(1, {kWriter, kSelf, kKey});
+  for (int i = 0; i < 2; ++i) {
+    Say(1, WriteMessage{2, kKey, Bytes(0), Bytes(std::numeric_limits<int64_t>::max())});
+  }
+  EXPECT_EQ(owner_.received().value, 0);
+  ASSERT_NE(Place(1, 100, 900), nullptr);
+  EXPECT_EQ(owner_.received().value, 0);
+  Say(1, WriteMessage{1, kKey, Bytes(100), Bytes(900)});
+  Say(1, WriteMessage{1, kKey, Bytes(100), Bytes(900)});  // Once
+  EXPECT_EQ(owner_.received().value, 900);
 }
 
 TEST_F(DataOwnerTest, AStrangerWhoWritesAtOnceIsCutOff) {
