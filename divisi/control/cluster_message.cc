@@ -8,6 +8,9 @@
 namespace divisi {
 namespace {
 
+// Of all transfers of a process together, in seconds.
+constexpr double kLongestTime = 1e15;
+
 // One function a type and direction, in the order of its fields.
 
 void Put(WireWriter& out, NodeId node) { out.Put(node.value); }
@@ -106,6 +109,9 @@ SamplingParams GetSampling(WireReader& in) {
     const auto id = r.Get<int32_t>();
     return std::pair{id, r.GetFloat()};
   });
+  // What the sampler takes for granted (model/sampler.h).
+  in.Require(sampling.temperature >= 0 && sampling.top_p > 0 && sampling.min_p >= 0 &&
+             sampling.min_p <= 1 && sampling.repetition_penalty > 0);
   return sampling;
 }
 
@@ -147,7 +153,8 @@ void Put(WireWriter& out, const ReservedMessage& m) {
 void Get(WireReader& in, ReservedMessage& m) {
   m.id = GetTransfer(in);
   m.pages = GetIds(in);
-  m.present = in.Get<int64_t>();
+  m.present = in.GetCount();
+  in.Require(m.present <= static_cast<int64_t>(m.pages.size()));
 }
 void Put(WireWriter& out, const PrefillMessage& m) {
   Put(out, m.id);
@@ -161,7 +168,8 @@ void Get(WireReader& in, PrefillMessage& m) {
   m.request = GetRequest(in);
   m.decode = GetNode(in);
   m.pages = GetIds(in);
-  m.present = in.Get<int64_t>();
+  m.present = in.GetCount();
+  in.Require(m.present <= static_cast<int64_t>(m.pages.size()));
 }
 void Put(WireWriter& out, const HandoverMessage& m) {
   Put(out, m.id);
@@ -255,10 +263,11 @@ void Get(WireReader& in, HelloMessage& m) {
     *text = in.GetText();
   }
   c.page_tokens = in.Get<uint32_t>();
-  m.pages = in.Get<int64_t>();
-  m.max_sequences = in.Get<int64_t>();
-  m.step_tokens = in.Get<int64_t>();
-  m.page_bytes = in.Get<int64_t>();
+  m.pages = in.GetCount();
+  m.max_sequences = in.GetCount();
+  m.step_tokens = in.GetCount();
+  m.page_bytes = in.GetCount();
+  in.Require(m.page_bytes <= int64_t{1} << 32 && m.step_tokens <= int64_t{1} << 30);
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
   m.gateways = in.Get<uint32_t>();
@@ -300,6 +309,7 @@ void Put(WireWriter& out, const LeaveMessage& m) {
 }
 void Get(WireReader& in, LeaveMessage& m) {
   m.drain = Seconds(in.GetDouble());
+  in.Require(m.drain >= Seconds(0) && m.drain <= kLongestDrain);
   m.now = in.GetBool();
 }
 
@@ -330,8 +340,9 @@ void Put(WireWriter& out, const TimeCounts& times) {
   out.Put(times.seconds);
 }
 void Get(WireReader& in, TimeCounts& times) {
-  for (int64_t& count : times.counts) count = in.Get<int64_t>();
+  for (int64_t& count : times.counts) count = in.GetCount();
   times.seconds = in.GetDouble();
+  in.Require(times.seconds >= 0 && times.seconds <= kLongestTime);
 }
 void Put(WireWriter& out, const WorkerRates& rates) {
   for (const Seconds time : {rates.step, rates.per_token, rates.per_pair, rates.per_sequence}) {
@@ -347,9 +358,9 @@ void Get(WireReader& in, WorkerRates& rates) {
     time->value = in.GetDouble();
   }
   rates.write.value = in.GetDouble();
-  rates.steps = in.Get<int64_t>();
-  rates.prompt_steps = in.Get<int64_t>();
-  rates.writes = in.Get<int64_t>();
+  rates.steps = in.GetCount();
+  rates.prompt_steps = in.GetCount();
+  rates.writes = in.GetCount();
 }
 void Put(WireWriter& out, const ReportMessage& m) {
   for (const auto field : kReportFields) out.Put(m.*field);
@@ -358,8 +369,8 @@ void Put(WireWriter& out, const ReportMessage& m) {
   Put(out, m.rates);
 }
 void Get(WireReader& in, ReportMessage& m) {
-  for (const auto field : kReportFields) m.*field = in.Get<int64_t>();
-  for (const auto count : WorkerCounters::kCounts) m.counters.*count = in.Get<int64_t>();
+  for (const auto field : kReportFields) m.*field = in.GetCount();
+  for (const auto count : WorkerCounters::kCounts) m.counters.*count = in.GetCount();
   for (const auto times : WorkerCounters::kTimes) Get(in, m.counters.*times);
   Get(in, m.rates);
 }

@@ -75,9 +75,10 @@ struct PeerGoneMessage {
   NodeId node;
   PeerLoss loss = PeerLoss::kConfirmed;
 };
+inline constexpr Seconds kLongestDrain{86400};
 // A worker to its gateways: it leaves. It wants no new requests; with `now`, its process ends.
 struct LeaveMessage {
-  Seconds drain;  // What it has ends within this
+  Seconds drain;  // What it has ends within this; kLongestDrain at most
   bool now = false;
 };
 // A hand-off message on its way; workers send those for each other through the gateway.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace divisi {
 namespace {
 
@@ -89,6 +91,34 @@ TEST(ClusterMessageTest, RefusesWhatIsCutOrLongerThanItself) {
   }
   const std::byte unknown[] = {std::byte{200}};
   EXPECT_FALSE(DecodeClusterMessage(unknown).ok());
+}
+
+// What is whole and makes no sense: a worker would compute with it, or a gateway add it up.
+TEST(ClusterMessageTest, RefusesWhatIsOutOfBounds) {
+  const auto read = [](const ClusterMessage& message) {
+    return DecodeClusterMessage(EncodeClusterMessage(message)).ok();
+  };
+  const auto relayed = [&](HandoffMessage message) {
+    return read(RelayMessage{{1}, {2}, std::move(message)});
+  };
+  const auto prefill = [&](int64_t present) {
+    return relayed(PrefillMessage{{{7}, 8, 9}, Sample(), {3}, {4, 5}, present});
+  };
+  EXPECT_TRUE(prefill(2));
+  EXPECT_FALSE(prefill(-1));
+  EXPECT_FALSE(prefill(3));
+  EXPECT_FALSE(relayed(ReservedMessage{{{7}, 8, 9}, {4, 5}, 3}));
+  Request request = Sample();
+  request.sampling.temperature = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
+  request = Sample();
+  request.sampling.top_p = 0;
+  EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
+  EXPECT_FALSE(read(LeaveMessage{Seconds(std::numeric_limits<double>::quiet_NaN())}));
+  EXPECT_FALSE(read(HelloMessage{.step_tokens = std::numeric_limits<int64_t>::max()}));
+  ReportMessage report;
+  report.counters.prefill_tokens = -1;
+  EXPECT_FALSE(read(report));
 }
 
 TEST(ClusterMessageTest, NamesTheFieldThatDiffers) {

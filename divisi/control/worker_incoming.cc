@@ -51,7 +51,8 @@ void Worker::State::On(NodeId from, HandoverMessage m, Seconds now) {
   Incoming& incoming = found->second;
   switch (incoming.phase) {
     case Incoming::Phase::kStopping:  // P has written its last.
-      return FreeIncoming(found, now);
+      if (incoming.writer == from) FreeIncoming(found, now);
+      return;
     case Incoming::Phase::kRunning:
     case Incoming::Phase::kFinished:  // Taken was lost.
       return Send(from, TakenMessage{m.id});

@@ -119,6 +119,8 @@ TEST(WorkerTest, PagesOfAnAbortedPromptAreReusedOnlyWhenNoWriteCanLand) {
                           Code::kResourceExhausted));
   }
   EXPECT_GT(asked, 20);
+  worker.Receive({4}, HandoverMessage{kTransfer, {}, {}}, Seconds(29));  // Not its writer.
+  EXPECT_EQ(worker.stats().stopping, 1);
   worker.PeerGone(kPrefill, Seconds(30));
   worker.TakeMessages();
   EXPECT_EQ(worker.stats().scheduler.blocks_used, 0);

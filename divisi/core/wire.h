@@ -104,6 +104,18 @@ class WireReader {
     return get(*this);
   }
 
+  // What was read makes no sense where it stands: as bytes that are missing.
+  void Require(bool sense) {
+    if (!sense) Fail<int>();
+  }
+  // A number of things: not negative, and so small that sums of them don't overflow.
+  int64_t GetCount() {
+    constexpr int64_t kMost = int64_t{1} << 52;
+    const auto count = Get<int64_t>();
+    Require(count >= 0 && count <= kMost);
+    return ok_ ? count : 0;
+  }
+
   bool ok() const { return ok_; }
   // Whether everything was well, and nothing is left.
   bool Done() const { return ok_ && rest_.empty(); }
