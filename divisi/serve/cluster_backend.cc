@@ -65,8 +65,9 @@ struct ClusterBackend::State {
   std::map<LinkId, std::shared_ptr<FrameConnection>> links;
   LinkId last_link = 0;
 
-  FrameLoop loop;                            // Its thread ends before what it uses goes.
-  std::unique_ptr<EtcdDirectory> directory;  // Last: its thread posts to the loop.
+  std::unique_ptr<EtcdDirectory> directory;  // Guarded by mutex; taken away before the loop ends.
+
+  FrameLoop loop;  // Last: its thread ends before what it uses goes.
 };
 
 void ClusterBackend::State::Accepted(Result<std::shared_ptr<FrameConnection>> accepted) {
@@ -241,7 +242,15 @@ ClusterBackend::ClusterBackend(ClusterBackendOptions options, const Clock& clock
     : state_(std::make_unique<State>(std::move(options), clock, logger)) {
   state_->loop.Every(kTick, [state = state_.get()] { state->TickNow(); });
 }
-ClusterBackend::~ClusterBackend() = default;
+ClusterBackend::~ClusterBackend() {
+  // The loop goes on asking the directory for things, and what that tells goes to the loop: it ends
+  // first, out of the other's sight.
+  std::unique_ptr<EtcdDirectory> directory;
+  {
+    const std::lock_guard lock(state_->mutex);
+    directory = std::move(state_->directory);
+  }
+}
 
 Result<void> ClusterBackend::UseTls(const TlsFiles& files) { return state_->loop.UseTls(files); }
 

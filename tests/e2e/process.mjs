@@ -88,6 +88,7 @@ export class Process {
     const { code, signal } = await this.ended;
     clearTimeout(timer);
     if (signal === 'SIGKILL') throw new Error(`${this} did not stop:\n${this.log}`);
+    if (signal !== null) throw new Error(`${this} ended by ${signal}:\n${this.log}`);
     return code;
   }
 
