@@ -59,7 +59,11 @@ DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
 }
 
 RegistryOptions MembersOptions(const GatewayCommandOptions& options) {
-  RegistryOptions members;
+  RegistryOptions members{.tokenizer = TokenizerFingerprint(options.serve.model)};
+  // A gateway may have a model's text side alone.
+  if (const auto checkpoint = Checkpoint::Open(options.serve.model)) {
+    members.model = ModelFingerprint(*checkpoint);
+  }
   if (!options.etcd.endpoints.empty()) members.lease = Seconds(options.etcd.lease_seconds);
   return members;
 }

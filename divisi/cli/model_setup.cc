@@ -82,6 +82,15 @@ std::string ModelFingerprint(const Checkpoint& checkpoint) {
   return hash.FinishHex();
 }
 
+std::string TokenizerFingerprint(const std::filesystem::path& model) {
+  constexpr size_t kMostBytes = size_t{256} << 20;
+  Sha256 hash;
+  if (const auto text = ReadFile(model / "tokenizer.json", kMostBytes)) {
+    hash.Add(std::as_bytes(std::span(*text)));
+  }
+  return hash.FinishHex();
+}
+
 SchedulerOptions ServedModel::Scheduling(const ServeOptions& options) const {
   return {.max_sequences = options.max_num_seqs,
           .max_batched_tokens = options.max_num_batched_tokens,

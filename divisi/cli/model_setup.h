@@ -50,5 +50,7 @@ const char* LimitingFlag(const ServeOptions& options, const KvBudget& budget,
 // their names, its name, type, shape and the bytes at its beginning, middle and end. Enough to tell
 // checkpoints apart, and a matter of milliseconds where hashing gigabytes is one of seconds.
 std::string ModelFingerprint(const Checkpoint& checkpoint);
+// Of tokenizer.json, or of nothing where there is none.
+std::string TokenizerFingerprint(const std::filesystem::path& model);
 
 }  // namespace divisi

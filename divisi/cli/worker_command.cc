@@ -17,10 +17,8 @@
 #include "divisi/cli/stop_signal.h"
 #include "divisi/control/worker_host.h"
 #include "divisi/core/clock.h"
-#include "divisi/core/file.h"
 #include "divisi/core/format.h"
 #include "divisi/core/log.h"
-#include "divisi/kv/sha256.h"
 #include "divisi/net/ucx_transport.h"
 
 namespace divisi {
@@ -52,19 +50,13 @@ std::string DefaultName() {
 }
 
 Compatibility CompatibilityOf(const ServeOptions& options, ServedModel& model) {
-  constexpr size_t kMostTokenizerBytes = size_t{256} << 20;
   const KvLayout& layout = model.executor->pages().layout();
-  Compatibility compatibility{.model = model.fingerprint,
-                              .kv_type = ComputeTypeName(layout.type),
-                              .kv_layout = Format("{} layers of {} heads of {}", layout.layers,
-                                                  layout.kv_heads, layout.head_dim),
-                              .page_tokens = kBlockTokens};
-  Sha256 hash;
-  if (const auto text = ReadFile(options.model / "tokenizer.json", kMostTokenizerBytes)) {
-    hash.Add(std::as_bytes(std::span(*text)));
-  }
-  compatibility.tokenizer = hash.FinishHex();
-  return compatibility;
+  return {.model = model.fingerprint,
+          .tokenizer = TokenizerFingerprint(options.model),
+          .kv_type = ComputeTypeName(layout.type),
+          .kv_layout = Format("{} layers of {} heads of {}", layout.layers, layout.kv_heads,
+                              layout.head_dim),
+          .page_tokens = kBlockTokens};
 }
 
 Result<std::vector<GatewayAddress>> GatewaysOf(const WorkerCommandOptions& options) {

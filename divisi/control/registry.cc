@@ -17,7 +17,7 @@ constexpr Seconds kForget{60};
 }  // namespace
 
 Registry::Registry(NodeId self, RegistryOptions options)
-    : self_(self), options_(std::move(options)), expected_(options_.expected) {}
+    : self_(self), options_(std::move(options)) {}
 
 std::vector<RegistryAction> Registry::TakeActions() { return std::exchange(actions_, {}); }
 
@@ -54,8 +54,10 @@ void Registry::Hello(LinkId link, HelloMessage hello, Seconds) {
                   {"this worker was declared dead; it may come back as a new one",
                    /*dead=*/true});
   }
-  if (!expected_) expected_ = hello.compatibility;
-  if (auto difference = hello.compatibility.DifferenceFrom(*expected_); !difference.empty()) {
+  if (members_.empty()) expected_ = hello.compatibility;
+  if (!options_.model.empty()) expected_.model = options_.model;
+  if (!options_.tokenizer.empty()) expected_.tokenizer = options_.tokenizer;
+  if (auto difference = hello.compatibility.DifferenceFrom(expected_); !difference.empty()) {
     return Reject(link, hello.name, {std::move(difference)});
   }
   const NodeId node = hello.node;
@@ -115,6 +117,7 @@ void Registry::Leave(LinkId link, const LeaveMessage& leave) {
     return Remove(*node, "it left");
   }
   Note("worker leaving", members_.at(*node).hello.name);
+  members_.at(*node).leaving = true;
   members_.at(*node).drain = leave.drain;
   actions_.emplace_back(DrainAction{*node, leave.drain});
 }

@@ -33,8 +33,10 @@ namespace divisi {
 using LinkId = uint64_t;
 
 struct RegistryOptions {
-  // What every worker must agree with; absent: with the first that came.
-  std::optional<Compatibility> expected;
+  // The gateway's own, which every worker's are to be; empty: not known here. In all else workers
+  // agree with the first that came, while any is there.
+  std::string model;
+  std::string tokenizer;
   // How long a worker whose connection ended has to come back as the same.
   Seconds grace{0.5};
   // The leases of workers in the directory; absent: there is none. A directory that was out of
@@ -92,6 +94,7 @@ class Registry {
     std::optional<LinkId> link;  // None: lost
     Seconds lost_at;
     bool away = false;
+    bool leaving = false;          // Its process ends
     bool doubted = false;          // Its peers were told
     std::optional<Seconds> drain;  // It gets no new requests, and ends what it has within this.
     Seconds bury_at;               // Not before
@@ -151,7 +154,7 @@ class Registry {
   std::set<NodeId> leased_;
   bool directory_up_ = false;
   Seconds directory_since_;  // Up, or down
-  std::optional<Compatibility> expected_;
+  Compatibility expected_;   // Of members
   Seconds pinged_;
   std::vector<RegistryAction> actions_;
 };

@@ -50,6 +50,27 @@ class RegistryTest : public testing::Test {
   Seconds now_{100};
 };
 
+TEST_F(RegistryTest, AWorkerOfAnotherModelThanTheGatewaysIsRefusedFirstOrLast) {
+  registry_ = Registry(kGateway, {.model = "mine", .tokenizer = "t"});
+  EXPECT_NE(Sent<RejectMessage>(Join(1, 11, "a")).at(0).second.reason.find("the model differs"),
+            std::string::npos);
+  HelloMessage mine = HelloOf(12, "b");
+  mine.compatibility.model = "mine";
+  registry_.Hello(2, mine, now_);
+  EXPECT_EQ(Of<JoinedAction>(registry_.TakeActions()).size(), 1u);
+}
+
+// Whoever came first counts only while somebody is there.
+TEST_F(RegistryTest, AnotherModelMayComeWhenAllAreGone) {
+  Join(1, 11, "a");
+  registry_.Ended(1, "reset", now_);
+  After(1);
+  HelloMessage other = HelloOf(12, "b");
+  other.compatibility.model = "another";
+  registry_.Hello(2, other, now_);
+  EXPECT_EQ(Of<JoinedAction>(registry_.TakeActions()).size(), 1u);
+}
+
 TEST_F(RegistryTest, TellsEachWorkerOfTheOthers) {
   auto first = Join(1, 11, "a");
   EXPECT_EQ(Sent<WelcomeMessage>(first).at(0).first, 1u);

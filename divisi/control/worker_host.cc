@@ -146,7 +146,7 @@ Result<void> WorkerHost::State::BeNew() {
   membership.BeNew();
   if (directory) directory->Drop(WorkerKey(self));
   self = NodeId{SystemRandom()};
-  worker = std::make_unique<Worker>(self, options.scheduler, options.times);
+  worker = std::make_unique<Worker>(self, options.scheduler, options.times, options.page);
   carrier.reset();
   barring.clear();
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
@@ -368,7 +368,7 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
   while (true) {
     if (life.stop && !s.leaving) {
       s.leaving = true;
-      s.drain = life.drain;
+      s.drain = std::min(life.drain, kLongestDrain);
       leave_at = s.clock.Now() + life.drain;
       s.TellAll(LeaveMessage{.drain = life.drain});
     }

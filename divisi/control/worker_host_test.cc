@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace divisi {
 namespace {
@@ -49,8 +50,11 @@ class NoCarrier final : public PageCarrier {
   std::vector<std::byte> descriptor() const override { return {}; }
   void AddPeer(NodeId, const std::string&, std::span<const std::byte>) override {}
   bool RemovePeer(NodeId) override { return true; }
-  void Write(const PageWrite&) override {}
-  std::vector<Done> Poll() override { return {}; }
+  void Write(const PageWrite& write) override { written_.push_back({write.id, true}); }
+  std::vector<Done> Poll() override { return std::exchange(written_, {}); }
+
+ private:
+  std::vector<Done> written_;
 };
 
 // The gateway's end of one worker's connection.
@@ -75,6 +79,11 @@ class Gateway {
     messages_.pop_front();
     return message;
   }
+  // Once it has reported so many writes.
+  bool WaitForWrites(int64_t count) {
+    std::unique_lock lock(mutex_);
+    return told_.wait_for(lock, std::chrono::seconds(20), [&] { return writes_ >= count; });
+  }
   bool WaitForWorker() {
     std::unique_lock lock(mutex_);
     return told_.wait_for(lock, std::chrono::seconds(20), [this] { return joined_; });
@@ -93,6 +102,8 @@ class Gateway {
       worker_ = hello->node;
       connection_->Send(EncodeClusterMessage(WelcomeMessage{kGateway}));
       joined_ = true;
+    } else if (const auto* report = std::get_if<ReportMessage>(&message)) {
+      writes_ = report->rates.writes;
     } else if (auto* relay = std::get_if<RelayMessage>(&message)) {
       messages_.push_back(std::move(relay->message));
     }
@@ -104,6 +115,7 @@ class Gateway {
   std::shared_ptr<FrameConnection> connection_;
   NodeId worker_;
   bool joined_ = false;
+  int64_t writes_ = 0;
   std::deque<HandoffMessage> messages_;
   int port_ = 0;
   FrameLoop loop_;  // Last: it calls the rest.
@@ -115,7 +127,8 @@ class WorkerHostTest : public testing::Test {
       : host_({.role = WorkerRole::kDecode,
                .name = "d",
                .gateways = {{"127.0.0.1", gateway_.port()}},
-               .scheduler = {.blocks = 64}},
+               .scheduler = {.blocks = 64},
+               .page = Bytes(1 << 20)},
               executor_, MakeCarrier, clock_, logger_),
         thread_([this] {
           result_ = host_.Run({stop_, Seconds(0), Seconds(60)});
@@ -166,6 +179,14 @@ TEST_F(WorkerHostTest, AnswersWhileAStepRuns) {
   const auto tokens = gateway_.Next();
   ASSERT_TRUE(tokens && std::holds_alternative<TokensMessage>(*tokens));
   EXPECT_EQ(IdOf(*tokens).number, 3u);
+}
+
+TEST_F(WorkerHostTest, MeasuresHowFastItsPagesGo) {
+  ASSERT_TRUE(gateway_.WaitForWorker());
+  executor_.Allow(1);
+  gateway_.Send(PrefillMessage{
+      .id = {kGateway, 3, 1}, .request = Prompt(20), .decode = {9}, .pages = {1, 2}});
+  EXPECT_TRUE(gateway_.WaitForWrites(1));
 }
 
 }  // namespace

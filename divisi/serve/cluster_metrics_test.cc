@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "divisi/serve/cluster_query.h"
+
 namespace divisi {
 namespace {
 
@@ -132,6 +134,21 @@ TEST_F(ClusterMetricsTest, IsTheTextFormat) {
       EXPECT_THAT(line, Not(HasSubstr(",}")));
     }
   }
+}
+
+TEST(ClusterQueryTest, AWorkerThatEndsIsNotGivenNewRequests) {
+  Registry registry({9}, {});
+  Dispatcher dispatcher({9}, {});
+  registry.Hello(1, Hello(kFirst, WorkerRole::kDecode), Seconds(0));
+  dispatcher.AddWorker(kFirst, WorkerRole::kDecode);
+  const auto asked = [&](const std::vector<std::string>& words) {
+    return AnswerQuery(words, dispatcher, registry, Seconds(1)).ok();
+  };
+  EXPECT_TRUE(asked({"drain", "w"}));
+  EXPECT_TRUE(asked({"undrain", "w"}));
+  registry.Leave(1, {.drain = Seconds(30)});
+  EXPECT_FALSE(asked({"undrain", "w"}));
+  EXPECT_FALSE(asked({"role", "w", "replica"}));
 }
 
 }  // namespace

@@ -10,9 +10,8 @@
 namespace divisi {
 namespace {
 
-// What a drain without a time gets, and the longest one.
+// What a drain without a time gets.
 constexpr Seconds kDrainWithin{60};
-constexpr Seconds kLongestDrain{86400};
 
 const char* StateOf(const Registry::Member& member, const WorkerLoad& load) {
   if (!member.link) return "lost";
@@ -141,6 +140,10 @@ Result<bool> Change(const std::vector<std::string>& words, Dispatcher& dispatche
     registry.Drain(node, within);
     dispatcher.Drain(node, now, within);
     return true;
+  }
+  if (registry.members().at(node).leaving) {
+    return Error{Code::kInvalidArgument,
+                 Format("{} was asked to stop and ends; it takes no new requests", words[1])};
   }
   WorkerRole role = registry.members().at(node).hello.role;
   if (changes) {
