@@ -19,21 +19,24 @@ constexpr Seconds kForgotten{10};
 }  // namespace
 
 void Membership::Expect(const std::vector<GatewayAddress>& addresses) {
-  for (const GatewayAddress& address : addresses) Announce(address);
+  for (const GatewayAddress& address : addresses) {
+    slots_[address].given = true;
+    slots_[address].wait = kFirstTry;
+  }
 }
 
 void Membership::Announce(const GatewayAddress& address) {
   Slot& slot = slots_[address];
-  slot.wanted = true;
+  ++slot.announced;
   slot.try_at = Seconds(-1e9);
   slot.wait = kFirstTry;
 }
 
 void Membership::Withdraw(const GatewayAddress& address) {
   const auto slot = slots_.find(address);
-  if (slot == slots_.end()) return;
-  slot->second.wanted = false;
-  if (!slot->second.link) slots_.erase(slot);
+  if (slot == slots_.end() || slot->second.announced == 0) return;
+  --slot->second.announced;
+  if (!slot->second.wanted() && !slot->second.link) slots_.erase(slot);
 }
 
 std::vector<Membership::Dial> Membership::TakeDials(Seconds now) {
@@ -57,7 +60,7 @@ void Membership::Ended(LinkId link, const std::string& why, Seconds now) {
   if (found == links_.end()) return;
   const Link ended = std::move(found->second);
   links_.erase(found);
-  if (ended.gateway) {
+  if (ended.gateway && !RouteTo(*ended.gateway)) {
     for (auto& [node, peer] : peers_) {
       const auto word = peer.vouchers.find(*ended.gateway);
       if (word != peer.vouchers.end()) word->second = now + kSilence;
@@ -66,7 +69,7 @@ void Membership::Ended(LinkId link, const std::string& why, Seconds now) {
   }
   const auto slot = slots_.find(ended.address);
   if (slot == slots_.end() || slot->second.link != link) return;
-  if (!slot->second.wanted) {
+  if (!slot->second.wanted()) {
     slots_.erase(slot);
     return;
   }
@@ -192,7 +195,7 @@ void Membership::BeNew() {
   news_.clear();
   for (auto slot = slots_.begin(); slot != slots_.end();) {
     slot->second.link.reset();
-    slot = slot->second.wanted ? std::next(slot) : slots_.erase(slot);
+    slot = slot->second.wanted() ? std::next(slot) : slots_.erase(slot);
   }
 }
 

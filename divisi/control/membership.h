@@ -36,8 +36,9 @@ class Membership {
     GatewayAddress address;
   };
 
-  // Gateways that are given for good, and those that are announced now. A withdrawn one is left
-  // alone once its connection has ended.
+  // Gateways that are given for good, and those that are announced now, by as many lives as are
+  // there. One that is not given, and that every life has withdrawn, is left alone once its
+  // connection has ended.
   void Expect(const std::vector<GatewayAddress>& addresses);
   void Announce(const GatewayAddress& address);
   void Withdraw(const GatewayAddress& address);
@@ -74,7 +75,9 @@ class Membership {
 
  private:
   struct Slot {  // A gateway's address
-    bool wanted = true;
+    bool given = false;
+    int announced = 0;
+    bool wanted() const { return given || announced > 0; }
     std::optional<LinkId> link;
     std::optional<NodeId> gateway;  // That was there last; two addresses may be one's.
     Seconds try_at{-1e9};

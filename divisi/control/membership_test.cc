@@ -18,6 +18,9 @@ class MembershipTest : public testing::Test {
   // The links to both gateways, which have welcomed this worker.
   void JoinBoth() {
     membership_.Expect({kA, kB});
+    JoinAll();
+  }
+  void JoinAll() {
     membership_.Heard(now_);
     for (const auto& [link, address] : membership_.TakeDials(now_)) {
       membership_.Connected(link);
@@ -142,13 +145,47 @@ TEST_F(MembershipTest, WithoutAnyGatewayNobodyIsForgotten) {
 }
 
 TEST_F(MembershipTest, AWithdrawnGatewayIsKeptUntilItsConnectionEnds) {
-  JoinBoth();
+  membership_.Announce(kA);
+  membership_.Announce(kB);
+  JoinAll();
   membership_.Withdraw(kB);
   EXPECT_EQ(membership_.Joined().size(), 2u);
   membership_.Ended(b_, "reset", now_);
   now_ += Seconds(10);
   EXPECT_TRUE(membership_.TakeDials(now_).empty());
   EXPECT_EQ(membership_.gateways(), 1u);
+}
+
+// It came back on its port before the lease of its earlier life ended.
+TEST_F(MembershipTest, AnEarlierLifesEndDoesNotWithdrawALaterOnesAddress) {
+  membership_.Announce(kA);
+  membership_.Announce(kA);
+  JoinAll();
+  membership_.Withdraw(kA);
+  membership_.Ended(a_, "reset", now_);
+  now_ += Seconds(10);
+  EXPECT_EQ(membership_.TakeDials(now_).size(), 1u);
+}
+
+TEST_F(MembershipTest, AGatewayThatWasGivenIsNeverWithdrawn) {
+  membership_.Expect({kA});
+  membership_.Announce(kA);
+  JoinAll();
+  membership_.Withdraw(kA);
+  membership_.Withdraw(kA);
+  membership_.Ended(a_, "reset", now_);
+  now_ += Seconds(10);
+  EXPECT_EQ(membership_.TakeDials(now_).size(), 1u);
+}
+
+// Peers that the gateway presented over the newer of two connections are not doubted for the end of
+// the older.
+TEST_F(MembershipTest, AGatewaysWordHoldsWhileAnyConnectionToItDoes) {
+  JoinBoth();
+  membership_.Welcomed(b_, kGatewayA);
+  membership_.PeerUp(b_, kPeer);
+  membership_.Ended(a_, "there is a newer one", now_);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(GoneAfter(1).empty());
 }
 
 TEST_F(MembershipTest, AGatewayOfTwoAddressesIsDialedByOne) {
