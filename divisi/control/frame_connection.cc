@@ -17,6 +17,8 @@ namespace {
 using namespace frame;  // NOLINT: its other half
 using TlsStream = asio::ssl::stream<tcp::socket>;
 
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
 constexpr const char* kWantsTls =
     "this control port wants TLS; give --control-cert, --control-key and --control-ca";
 constexpr const char* kIsPlain =
@@ -122,8 +124,17 @@ struct FrameLoop::State {
   void Accept(tcp::acceptor& acceptor, const OnAccept& accept) {
     acceptor.async_accept([this, &acceptor, accept](error_code error, tcp::socket socket) {
       if (ending || error == asio::error::operation_aborted) return;
-      if (!error) Hold(std::make_shared<Arrival>(*this, std::move(socket), accept))->Begin();
+      if (error) return AcceptLater(acceptor, accept);
+      Hold(std::make_shared<Arrival>(*this, std::move(socket), accept))->Begin();
       Accept(acceptor, accept);
+    });
+  }
+
+  // Without descriptors, say, which others have to give back first.
+  void AcceptLater(tcp::acceptor& acceptor, const OnAccept& accept) {
+    const auto pause = std::make_shared<asio::steady_timer>(*io, kAcceptPause);
+    pause->async_wait([this, &acceptor, accept, pause](error_code) {
+      if (!ending) Accept(acceptor, accept);
     });
   }
 

@@ -139,6 +139,7 @@ class StreamConnection final : public FrameConnection,
   }
 
   void WatchSilence() {
+    if (closing_) return;  // What it still says does not keep it.
     silence_.expires_after(Duration(kSilence));
     silence_.async_wait([self = this->shared_from_this()](error_code error) {
       if (!error) self->End("nothing was heard for " + HumanSeconds(kSilence));
@@ -159,16 +160,24 @@ class StreamConnection final : public FrameConnection,
                      });
   }
 
+  // In pieces: a length alone takes no memory, only bytes that came do.
   void ReadBody(uint32_t length) {
-    body_.resize(length);
-    asio::async_read(stream_, asio::buffer(body_),
-                     [self = this->shared_from_this()](error_code error, size_t) {
+    constexpr size_t kPiece = size_t{64} << 10;
+    const size_t have = body_.size();
+    if (have == length) return Deliver();
+    body_.resize(std::min<size_t>(length, have + kPiece));
+    asio::async_read(stream_, asio::buffer(body_.data() + have, body_.size() - have),
+                     [self = this->shared_from_this(), length](error_code error, size_t) {
                        if (error) return self->End(error.message());
-                       self->WatchSilence();
-                       if (self->on_frame_) self->on_frame_(std::move(self->body_));
-                       self->body_ = {};
-                       if (!self->ended_) self->ReadLength();
+                       self->ReadBody(length);
                      });
+  }
+
+  void Deliver() {
+    WatchSilence();
+    if (on_frame_) on_frame_(std::move(body_));
+    body_ = {};
+    if (!ended_) ReadLength();
   }
 
   void Queue(std::vector<std::byte> frame) {
