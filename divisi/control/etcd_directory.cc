@@ -33,6 +33,7 @@ constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 struct Endpoint {
   std::string host;
   std::string port;
+  std::string Text() const { return host + ":" + port; }
 };
 
 Result<Endpoint> ParseEndpoint(const std::string& text) {
@@ -73,8 +74,14 @@ std::chrono::nanoseconds Duration(Seconds time) {
 
 // One connection, its request on the way out.
 struct Exchange {
-  Exchange(asio::io_context& io, Endpoint e, const std::string& path, const std::string& body)
-      : endpoint(std::move(e)), request(Post(endpoint, path, body)), resolver(io), stream(io) {}
+  // turn: the place of `e` in the order in which endpoints are tried.
+  Exchange(asio::io_context& io, const std::pair<size_t, Endpoint>& e, const std::string& path,
+           const std::string& body)
+      : turn(e.first),
+        endpoint(e.second),
+        request(Post(endpoint, path, body)),
+        resolver(io),
+        stream(io) {}
 
   // sent, once: with what went wrong, if anything did.
   template <typename Fn>
@@ -95,6 +102,7 @@ struct Exchange {
     stream.socket().close(ignored);
   }
 
+  const size_t turn;
   const Endpoint endpoint;
   const http::request<http::string_body> request;
   tcp::resolver resolver;
@@ -139,13 +147,15 @@ struct EtcdDirectory::State {
   void Pump();
   void Tick();
   void Begin(const EtcdCall& call);
-  void Answer(uint64_t call, const Result<Json>& answer);
+  void Answer(const CallExchange& exchange, uint64_t call, const Result<Json>& answer);
   void Begin(const EtcdWatch& watch);
   void Read(const std::shared_ptr<WatchExchange>& exchange, uint64_t id);
   void TakeLines(WatchExchange& exchange, uint64_t id);
   void WatchEnded(uint64_t id, const std::string& why);
-  void Trouble(const std::string& why);
-  const Endpoint& Current() const { return endpoints[current % endpoints.size()]; }
+  void Trouble(const Exchange& exchange, const std::string& why);
+  std::pair<size_t, Endpoint> Current() const {
+    return {current, endpoints[current % endpoints.size()]};
+  }
 
   const Clock& clock;
   Logger& logger;
@@ -172,7 +182,7 @@ void EtcdDirectory::State::Pump() {
   for (const DirectoryEvent& event : session.TakeEvents()) {
     if (event.kind == DirectoryEvent::Kind::kUp) {
       trouble.clear();
-      logger.Log(LogLevel::kInfo, "etcd is there", {{"at", Current().host + ":" + Current().port}});
+      logger.Log(LogLevel::kInfo, "etcd is there", {{"at", Current().second.Text()}});
     } else if (event.kind == DirectoryEvent::Kind::kDown) {
       logger.Log(LogLevel::kWarning, "etcd is away", {{"why", trouble}});
     }
@@ -190,10 +200,16 @@ void EtcdDirectory::State::Tick() {
   });
 }
 
-void EtcdDirectory::State::Trouble(const std::string& why) {
-  ++current;
-  if (std::exchange(trouble, why).empty()) {
-    logger.Log(LogLevel::kWarning, "no answer from etcd", {{"why", why}});
+// The next endpoint's turn, once for all that failed at this one: also the watch's, which would
+// hear nothing where calls get no answer.
+void EtcdDirectory::State::Trouble(const Exchange& exchange, const std::string& why) {
+  if (exchange.turn == current) {
+    ++current;
+    const auto watch = watching.lock();
+    if (watch && endpoints.size() > 1) watch->Close();
+  }
+  if (std::exchange(trouble, exchange.endpoint.Text() + ": " + why).empty()) {
+    logger.Log(LogLevel::kWarning, "no answer from etcd", {{"why", trouble}});
   }
 }
 
@@ -202,19 +218,21 @@ void EtcdDirectory::State::Begin(const EtcdCall& call) {
   exchange->parser.body_limit(kMostBytes);
   exchange->stream.expires_after(Duration(patience));
   exchange->Send(exchange, [this, exchange, id = call.id](error_code error) {
-    if (error) return Answer(id, Error{Code::kUnavailable, error.message()});
+    if (error) return Answer(*exchange, id, Error{Code::kUnavailable, error.message()});
     http::async_read(exchange->stream, exchange->buffer, exchange->parser,
                      [this, exchange, id](error_code failed, size_t) {
                        exchange->Close();
-                       if (failed) return Answer(id, Error{Code::kUnavailable, failed.message()});
-                       Answer(id, AnswerOf(exchange->parser.get()));
+                       const auto answer = failed ? Error{Code::kUnavailable, failed.message()}
+                                                  : AnswerOf(exchange->parser.get());
+                       Answer(*exchange, id, answer);
                      });
   });
 }
 
-void EtcdDirectory::State::Answer(uint64_t call, const Result<Json>& answer) {
+void EtcdDirectory::State::Answer(const CallExchange& exchange, uint64_t call,
+                                  const Result<Json>& answer) {
   if (!answer && answer.error().code == Code::kUnavailable) {
-    Trouble(Format("{}:{}: {}", Current().host, Current().port, answer.error().message));
+    Trouble(exchange, answer.error().message);
   }
   session.Answered(call, answer, clock.Now());
   Pump();
@@ -225,13 +243,15 @@ void EtcdDirectory::State::Begin(const EtcdWatch& watch) {
   if (watch.body.empty()) return;
   auto exchange = std::make_shared<WatchExchange>(io, Current(), "/v3/watch", watch.body);
   exchange->parser.body_limit(boost::none);
-  exchange->stream.expires_never();  // The session's calls tell whether etcd is there.
+  exchange->stream.expires_after(Duration(patience));
   watching = exchange;
   exchange->Send(exchange, [this, exchange, id = watch.id](error_code error) {
     if (error) return WatchEnded(id, error.message());
     http::async_read_header(exchange->stream, exchange->buffer, exchange->parser,
                             [this, exchange, id](error_code failed, size_t) {
                               if (failed) return WatchEnded(id, failed.message());
+                              // From here the session's calls tell whether etcd is there.
+                              exchange->stream.expires_never();
                               Read(exchange, id);
                             });
   });
