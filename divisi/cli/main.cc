@@ -4,8 +4,10 @@
 #include <csignal>
 
 #include "divisi/cli/commands.h"
+#include "divisi/cli/parent_death.h"
 
 int main(int argc, char** argv) {
+  divisi::DieWithParent();
   CLI::App app(
       "Divisi serves large language models; tokens never depend on where the work was placed.\n"
       "Start with: divisi serve --model DIR");

@@ -17,6 +17,7 @@
 
 #include "divisi/cli/cluster_file.h"
 #include "divisi/cli/commands.h"
+#include "divisi/cli/parent_death.h"
 #include "divisi/cli/stop_signal.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/file.h"
@@ -55,8 +56,12 @@ class Child {
     std::vector<char*> argv = {const_cast<char*>("divisi")};
     for (std::string& arg : process_.args) argv.push_back(arg.data());
     argv.push_back(nullptr);
-    const int failed =
-        posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+    std::vector<std::string> variables = EnvironmentOfChild();
+    std::vector<char*> environment;
+    for (std::string& variable : variables) environment.push_back(variable.data());
+    environment.push_back(nullptr);
+    const int failed = posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, argv.data(),
+                                   environment.data());
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     close(ends[1]);

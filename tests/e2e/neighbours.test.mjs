@@ -1,6 +1,6 @@
 // Clusters beside each other, workers that return or do not fit, and clients that leave in crowds.
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, test } from 'node:test';
@@ -59,6 +59,39 @@ test('a taken port is told by its number, and nothing is left running', async ()
     await answer(cluster);
   });
 });
+
+// Not one that has ended and that nobody has asked about.
+function runs(pid) {
+  try {
+    return !/^\d+ \(.*\) Z/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+for (const [how, end] of [
+  ['killed', (child) => child.kill('SIGKILL')],
+  ['told twice to stop', async (child) => {
+    child.kill('SIGINT');
+    await sleep(50);
+    child.kill('SIGINT');
+  }],
+]) {
+  test(`an up that is ${how} leaves nobody behind`, async () => {
+    const cluster = await UpCluster.start(['prefill', 'decode']);
+    const pids = ['gateway', 'prefill-1', 'decode-2'].map((name) => cluster.pid(name));
+    // Something that the gateway would wait for.
+    const stream = await cluster.client().completions.create({ model: 'tiny-qwen3', prompt: 'Once',
+      max_tokens: 1800, ignore_eos: true, stream: true });
+    const drained = (async () => { for await (const _ of stream); })().catch(() => {});
+    await end(cluster.process.child);
+    const alive = () => pids.filter(runs);
+    for (const begun = Date.now(); alive().length > 0 && Date.now() - begun < 3000;) await sleep(50);
+    assert.deepEqual(alive(), []);
+    await drained;
+    rmSync(cluster.folder, { recursive: true });
+  });
+}
 
 test('a worker does not advertise an address that nobody reaches', async () => {
   for (const args of [['--data-listen', '0.0.0.0:0'], ['--data-advertise', '0.0.0.0']]) {
