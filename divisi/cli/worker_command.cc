@@ -36,13 +36,6 @@ struct WorkerCommandOptions {
   EtcdCommandOptions etcd;
 };
 
-WorkerRole RoleOf(const std::string& name) {
-  for (const WorkerRole role : {WorkerRole::kReplica, WorkerRole::kPrefill, WorkerRole::kDecode}) {
-    if (name == RoleName(role)) return role;
-  }
-  return WorkerRole::kReplica;  // CLI11 has let nothing else through.
-}
-
 std::string DefaultName() {
   char host[256] = "host";
   gethostname(host, sizeof host - 1);
@@ -90,7 +83,9 @@ void Run(const WorkerCommandOptions& options) {
     return MakePageCarrier(std::move(*transport), pages.memory(), Bytes(pages.layout().PageBytes()),
                            std::move(wake));
   };
-  WorkerHost host({.role = RoleOf(options.role),
+  const auto role = ParseRole(options.role);
+  if (!role) FailCommand(role.error());
+  WorkerHost host({.role = *role,
                    .name = options.name.empty() ? DefaultName() : options.name,
                    .gateways = *gateways,
                    .etcd = options.etcd.Options(),

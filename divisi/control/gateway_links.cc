@@ -90,9 +90,4 @@ std::deque<GatewayLinks::Arrival> GatewayLinks::Take() {
   return std::exchange(arrivals_, {});
 }
 
-bool GatewayLinks::HasArrivals() {
-  const std::lock_guard lock(mutex_);
-  return !arrivals_.empty();
-}
-
 }  // namespace divisi

@@ -40,7 +40,6 @@ class GatewayLinks {
   // Ends all; nothing of them arrives any more.
   void CloseAll();
   std::deque<Arrival> Take();
-  bool HasArrivals();
 
  private:
   void Ping();

@@ -165,6 +165,14 @@ const char* RoleName(WorkerRole role) {
   return kNames[static_cast<int>(role)];
 }
 
+Result<WorkerRole> ParseRole(const std::string& name) {
+  for (const WorkerRole role : {WorkerRole::kReplica, WorkerRole::kPrefill, WorkerRole::kDecode}) {
+    if (name == RoleName(role)) return role;
+  }
+  return Error{Code::kInvalidArgument,
+               Format("'{}' is no role; there are replica, prefill and decode", name)};
+}
+
 const char* PolicyName(RoutePolicy policy) {
   constexpr const char* kNames[] = {"round-robin", "least-loaded", "expected-ttft"};
   return kNames[static_cast<int>(policy)];

@@ -26,6 +26,8 @@ namespace divisi {
 
 enum class WorkerRole { kReplica, kPrefill, kDecode };
 const char* RoleName(WorkerRole role);  // "replica", "prefill", "decode"
+// Errors: kInvalidArgument with the names that there are.
+Result<WorkerRole> ParseRole(const std::string& name);
 
 //   kRoundRobin    workers of a role in turn
 //   kLeastLoaded   the one with the fewest requests

@@ -109,14 +109,6 @@ std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, S
   return out.Dump();
 }
 
-Result<WorkerRole> RoleOf(const std::string& name) {
-  for (const WorkerRole role : {WorkerRole::kReplica, WorkerRole::kPrefill, WorkerRole::kDecode}) {
-    if (name == RoleName(role)) return role;
-  }
-  return Error{Code::kInvalidArgument,
-               Format("'{}' is no role; there are replica, prefill and decode", name)};
-}
-
 Result<Seconds> DrainTime(const std::vector<std::string>& words) {
   if (words.size() < 3) return kDrainWithin;
   const auto time = ParseSeconds(words[2]);
@@ -147,7 +139,7 @@ Result<bool> Change(const std::vector<std::string>& words, Dispatcher& dispatche
   }
   WorkerRole role = registry.members().at(node).hello.role;
   if (changes) {
-    ASSIGN_OR_RETURN(role, RoleOf(words[2]));
+    ASSIGN_OR_RETURN(role, ParseRole(words[2]));
   }
   // Any worker can do each part: what it has under the old role it ends.
   registry.SetRole(node, role);
