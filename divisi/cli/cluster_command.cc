@@ -192,7 +192,8 @@ void AddClusterCommand(CLI::App& app) {
   CLI::App* drain = group->add_subcommand(
       "drain", "A worker gets no new requests; what it has ends in bounded time");
   AddCommon(*drain, *options);
-  drain->add_option("worker", options->worker, "Its name")->required();
+  drain->add_option("worker", options->worker, "Its name, or its id of status --format json")
+      ->required();
   drain
       ->add_option(
           "--timeout", options->timeout,
@@ -202,12 +203,14 @@ void AddClusterCommand(CLI::App& app) {
   drain->callback([options] { Drain(*options); });
   CLI::App* undrain = group->add_subcommand("undrain", "A drained worker gets requests again");
   AddCommon(*undrain, *options);
-  undrain->add_option("worker", options->worker, "Its name")->required();
+  undrain->add_option("worker", options->worker, "Its name, or its id of status --format json")
+      ->required();
   undrain->callback([options] { Run(*options, {"undrain", options->worker}); });
   CLI::App* role = group->add_subcommand(
       "role", "Change a worker's role; what it has goes on, and its weights stay");
   AddCommon(*role, *options);
-  role->add_option("worker", options->worker, "Its name")->required();
+  role->add_option("worker", options->worker, "Its name, or its id of status --format json")
+      ->required();
   role->add_option("role", options->role, "replica, prefill or decode")->required();
   role->callback([options] { Run(*options, {"role", options->worker, options->role}); });
 }

@@ -6,17 +6,16 @@
 #include "divisi/core/json.h"
 
 namespace divisi {
-namespace {
 
-std::string Hex(NodeId node) { return Format("{:016x}", node.value); }
+std::string NodeText(NodeId node) { return Format("{:016x}", node.value); }
 
-}  // namespace
-
-std::string GatewayKey(NodeId gateway) { return "gateway/" + Hex(gateway); }
-std::string WorkerKey(NodeId worker) { return "worker/" + Hex(worker); }
-std::string DeadKey(NodeId worker) { return "dead/" + Hex(worker); }
-std::string ReachPrefix(NodeId worker) { return "reach/" + Hex(worker) + "/"; }
-std::string ReachKey(NodeId worker, NodeId gateway) { return ReachPrefix(worker) + Hex(gateway); }
+std::string GatewayKey(NodeId gateway) { return "gateway/" + NodeText(gateway); }
+std::string WorkerKey(NodeId worker) { return "worker/" + NodeText(worker); }
+std::string DeadKey(NodeId worker) { return "dead/" + NodeText(worker); }
+std::string ReachPrefix(NodeId worker) { return "reach/" + NodeText(worker) + "/"; }
+std::string ReachKey(NodeId worker, NodeId gateway) {
+  return ReachPrefix(worker) + NodeText(gateway);
+}
 
 std::optional<MemberKey> ParseMemberKey(std::string_view key) {
   constexpr std::pair<std::string_view, MemberKind> kKinds[] = {{"gateway/", MemberKind::kGateway},

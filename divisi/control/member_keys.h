@@ -16,6 +16,9 @@
 
 namespace divisi {
 
+// A life's id as keys, status and operators write it: 16 hex digits.
+std::string NodeText(NodeId node);
+
 std::string GatewayKey(NodeId gateway);
 std::string WorkerKey(NodeId worker);
 std::string DeadKey(NodeId worker);

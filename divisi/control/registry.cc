@@ -1,8 +1,10 @@
 #include "divisi/control/registry.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "divisi/control/frame_connection.h"
+#include "divisi/control/member_keys.h"
 #include "divisi/core/format.h"
 #include "divisi/core/nearest.h"
 
@@ -13,6 +15,8 @@ namespace {
 constexpr Seconds kBuryAgain{1};
 // One that several gateways doubted and nobody has seen since is forgotten here.
 constexpr Seconds kForget{60};
+// In one error.
+constexpr size_t kMostIdsShown = 8;
 
 }  // namespace
 
@@ -243,11 +247,25 @@ std::optional<LinkId> Registry::LinkOf(NodeId node) const {
 
 Result<NodeId> Registry::Named(const std::string& name) const {
   std::vector<std::string> names;
+  std::map<int, std::vector<NodeId>> found;  // The first of them are meant.
   for (const auto& [node, member] : members_) {
-    if (member.hello.name == name) return node;
+    if (NodeText(node) == name) return node;
     names.push_back(member.hello.name);
+    if (member.hello.name == name) found[!member.link ? 2 : member.leaving ? 1 : 0].push_back(node);
   }
-  return Error{Code::kNotFound, Format("there is no worker '{}'{}", name, DidYouMean(name, names))};
+  if (found.empty()) {
+    return Error{Code::kNotFound,
+                 Format("there is no worker '{}'{}", name, DidYouMean(name, names))};
+  }
+  const std::vector<NodeId>& meant = found.begin()->second;
+  if (meant.size() == 1) return meant[0];
+  std::string ids;
+  for (size_t i = 0; i < std::min(meant.size(), kMostIdsShown); ++i) {
+    ids += Format("{}{}", i == 0 ? "" : ", ", NodeText(meant[i]));
+  }
+  return Error{Code::kInvalidArgument,
+               Format("{} workers are named '{}': give the id of one, {}{}", meant.size(), name,
+                      ids, meant.size() > kMostIdsShown ? ", ..." : "")};
 }
 
 }  // namespace divisi

@@ -128,7 +128,12 @@ class Registry {
   std::optional<NodeId> NodeOf(LinkId link) const;
   std::optional<LinkId> LinkOf(NodeId node) const;
   const std::map<NodeId, Member>& members() const { return members_; }
-  // Errors: kNotFound, with the nearest name.
+  // Declared dead, or left: never a member again.
+  bool IsGone(NodeId node) const { return gone_.contains(node); }
+  // The worker that an operator means: by its id (NodeText), or by its name, where one that
+  // is here goes before those that are lost.
+  // Errors: kNotFound, with the nearest name; kInvalidArgument where several of the name are equal,
+  // with their ids.
   Result<NodeId> Named(const std::string& name) const;
 
   std::vector<RegistryAction> TakeActions();

@@ -327,5 +327,27 @@ TEST_F(RegistryTest, NamesTheNearestWorkerOfAWrongName) {
   EXPECT_NE(registry_.Named("prefil-1").error().message.find("prefill-1"), std::string::npos);
 }
 
+TEST_F(RegistryTest, OfNamesakesTheOneThatIsHereIsMeant) {
+  for (const uint64_t node : {11, 12, 13}) registry_.Hello(node, HelloOf(node, "w", 2), now_);
+  registry_.Ended(11, "reset", now_);
+  registry_.Leave(13, {.drain = Seconds(30)});
+  EXPECT_EQ(*registry_.Named("w"), NodeId{12});
+  registry_.Ended(12, "reset", now_);
+  EXPECT_EQ(*registry_.Named("w"), NodeId{13});  // Ending, and here
+  EXPECT_EQ(*registry_.Named("000000000000000b"), NodeId{11});
+}
+
+TEST_F(RegistryTest, AnAmbiguousNameIsRefusedWithTheIdsToGiveInstead) {
+  Join(1, 11, "w");
+  Join(2, 0xabc, "w");
+  Join(3, 13, "other");
+  const auto named = registry_.Named("w");
+  ASSERT_FALSE(named);
+  EXPECT_EQ(named.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(named.error().message,
+            "2 workers are named 'w': give the id of one, 000000000000000b, 0000000000000abc");
+  EXPECT_EQ(*registry_.Named("0000000000000abc"), NodeId{0xabc});
+}
+
 }  // namespace
 }  // namespace divisi
