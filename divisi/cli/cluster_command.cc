@@ -100,7 +100,12 @@ std::string Table(const Json& status) {
                             "worker", "role", "requests", "running", "held", "reserved", "pages",
                             "prefilled", "decoded", "handovers", "state");
   for (const Json& worker : status.Find("workers")->as_array()) {
-    const auto number = [&](const char* key) { return worker.Find(key)->as_int(); };
+    // What the gateway has not heard is null.
+    const auto number = [&](const char* key) {
+      const Json* value = worker.Find(key);
+      return value->is_null() ? std::string("-") : Format("{}", value->as_int());
+    };
+    const std::string used = number("pages_used");
     std::string state = worker.Find("state")->as_string();
     if (state == "draining") {
       state += Format(", {:.0f} s left", worker.Find("drain_left_seconds")->as_double());
@@ -110,7 +115,7 @@ std::string Table(const Json& status) {
     text += Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
                    worker.Find("name")->as_string(), worker.Find("role")->as_string(),
                    number("requests"), number("running"), number("held"), number("reserved"),
-                   Format("{}/{}", number("pages_used"), number("pages_total")),
+                   used == "-" ? used : Format("{}/{}", used, number("pages_total")),
                    number("prefill_tokens"), number("decode_tokens"), number("handovers"), state);
   }
   text += Format("{} requests, {} without a first token, {} waiting for a worker; policy {}\n",

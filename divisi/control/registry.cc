@@ -137,6 +137,7 @@ void Registry::Ended(LinkId link, const std::string& why, Seconds now) {
   Member& member = members_.at(node);
   node_of_.erase(known);
   member.link.reset();
+  member.report.reset();
   member.lost_at = now;
   if (options_.lease) actions_.emplace_back(VouchAction{node, false});
   Note("worker lost", member.hello.name, why);

@@ -90,8 +90,8 @@ class Registry {
  public:
   struct Member {
     HelloMessage hello;
-    ReportMessage report;
-    std::optional<LinkId> link;  // None: lost
+    std::optional<ReportMessage> report;  // The last; none before the first, and while it is lost.
+    std::optional<LinkId> link;           // None: lost
     Seconds lost_at;
     bool away = false;
     bool leaving = false;          // Its process ends

@@ -252,6 +252,7 @@ void WorkerHost::State::On(LinkId link, WelcomeMessage& welcome) {
   last_failure.clear();
   logger.Log(LogLevel::kInfo, "joined",
              {{"gateway", membership.AddressOf(link)}, {"role", RoleName(options.role)}});
+  links.Send(link, ReportOf(worker->stats()));  // What it did before is not this gateway's.
   if (leaving) links.Send(link, LeaveMessage{.drain = drain});
 }
 

@@ -84,6 +84,10 @@ class Gateway {
     std::unique_lock lock(mutex_);
     return told_.wait_for(lock, std::chrono::seconds(20), [&] { return writes_ >= count; });
   }
+  bool reported_first() {
+    const std::lock_guard lock(mutex_);
+    return reported_first_;
+  }
   bool WaitForWorker() {
     std::unique_lock lock(mutex_);
     return told_.wait_for(lock, std::chrono::seconds(20), [this] { return joined_; });
@@ -104,7 +108,9 @@ class Gateway {
       joined_ = true;
     } else if (const auto* report = std::get_if<ReportMessage>(&message)) {
       writes_ = report->rates.writes;
+      reported_first_ |= !worked_;
     } else if (auto* relay = std::get_if<RelayMessage>(&message)) {
+      worked_ = true;
       messages_.push_back(std::move(relay->message));
     }
     told_.notify_all();
@@ -116,6 +122,7 @@ class Gateway {
   NodeId worker_;
   bool joined_ = false;
   int64_t writes_ = 0;
+  bool worked_ = false, reported_first_ = false;
   std::deque<HandoffMessage> messages_;
   int port_ = 0;
   FrameLoop loop_;  // Last: it calls the rest.
@@ -179,6 +186,14 @@ TEST_F(WorkerHostTest, AnswersWhileAStepRuns) {
   const auto tokens = gateway_.Next();
   ASSERT_TRUE(tokens && std::holds_alternative<TokensMessage>(*tokens));
   EXPECT_EQ(IdOf(*tokens).number, 3u);
+}
+
+// So that a gateway can tell what it did before from what it does for it.
+TEST_F(WorkerHostTest, ReportsBeforeItAnswersAnything) {
+  ASSERT_TRUE(gateway_.WaitForWorker());
+  gateway_.Send(ReserveMessage{{kGateway, 1, 1}, Prompt(20), kPrefill});
+  ASSERT_TRUE(gateway_.Next());
+  EXPECT_TRUE(gateway_.reported_first());
 }
 
 TEST_F(WorkerHostTest, MeasuresHowFastItsPagesGo) {

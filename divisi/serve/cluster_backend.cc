@@ -201,7 +201,7 @@ void ClusterBackend::State::Do(JoinedAction& action) {
 void ClusterBackend::State::Reported(NodeId from, const ReportMessage& report) {
   dispatcher.Report(from, report.rates, report.prompt_backlog, clock.Now());
   totals.Take(registry.members().at(from).hello, report.counters);
-  totals.ForgetGone(registry.members());
+  totals.ForgetGone(registry);
 }
 
 void ClusterBackend::State::Do(NoteAction& action) {
@@ -298,12 +298,12 @@ EngineStats ClusterBackend::stats() const {
   stats.queued = s.dispatcher.waiting();
   stats.scheduler.waiting = stats.queued;
   for (const auto& [node, member] : s.registry.members()) {
-    const ReportMessage& report = member.report;
-    stats.scheduler.running += report.running;
-    stats.scheduler.held += report.held;
-    stats.scheduler.reserved += report.reserved;
-    stats.scheduler.blocks_total += report.blocks_total;
-    stats.scheduler.blocks_used += report.blocks_used;
+    if (!member.report) continue;
+    stats.scheduler.running += member.report->running;
+    stats.scheduler.held += member.report->held;
+    stats.scheduler.reserved += member.report->reserved;
+    stats.scheduler.blocks_total += member.report->blocks_total;
+    stats.scheduler.blocks_used += member.report->blocks_used;
   }
   const WorkerCounters sum = s.totals.Sum();
   stats.prefill_tokens = sum.prefill_tokens;

@@ -150,7 +150,7 @@ void AppendGauges(const Registry& registry, Lines& lines) {
     for (const WorkerRole role : kRoles) {
       int64_t sum = 0;
       for (const auto& [node, member] : registry.members()) {
-        if (member.hello.role == role) sum += member.report.*value;
+        if (member.hello.role == role && member.report) sum += (*member.report).*value;
       }
       lines.Sample(RoleLabel(role) + (*more == '\0' ? "" : ",") + more, static_cast<double>(sum));
     }

@@ -28,13 +28,17 @@ constexpr NodeId kFirst{1}, kSecond{2};
 
 TEST(ClusterTotalsTest, NothingFallsWhenAWorkerDiesAndComesBackAsANewOne) {
   ClusterTotals totals;
+  Registry registry({9}, {});
   const HelloMessage first = Hello(kFirst, WorkerRole::kPrefill);
+  registry.Hello(1, first, Seconds(0));
+  totals.Take(first, Did(0, 0));
   totals.Take(first, Did(100, 2));
   totals.Take(first, Did(150, 3));
   totals.Take(first, Did(150, 3));
   EXPECT_EQ(totals[WorkerRole::kPrefill].counters.prefill_tokens, 150);
   EXPECT_EQ(totals[WorkerRole::kPrefill].sent, Bytes(300));
-  totals.ForgetGone({});
+  registry.Leave(1, {.now = true});
+  totals.ForgetGone(registry);
   const HelloMessage second = Hello(kSecond, WorkerRole::kPrefill);
   totals.Take(second, Did(0, 0));
   EXPECT_EQ(totals[WorkerRole::kPrefill].counters.prefill_tokens, 150);
@@ -44,8 +48,42 @@ TEST(ClusterTotalsTest, NothingFallsWhenAWorkerDiesAndComesBackAsANewOne) {
   EXPECT_EQ(totals[WorkerRole::kPrefill].sent, Bytes(400));
 }
 
+// A gateway that was started again has the workers' next reports, not their histories.
+TEST(ClusterTotalsTest, WhatAWorkerDidBeforeItCameIsNotCounted) {
+  ClusterTotals totals;
+  totals.Take(Hello(kFirst, WorkerRole::kPrefill), Did(1000, 20));
+  EXPECT_EQ(totals.Sum().prefill_tokens, 0);
+  totals.Take(Hello(kFirst, WorkerRole::kPrefill), Did(1007, 21));
+  EXPECT_EQ(totals.Sum().prefill_tokens, 7);
+  EXPECT_EQ(totals[WorkerRole::kPrefill].sent, Bytes(100));
+}
+
+// One of several gateways forgets a worker that it does not see for a minute; others have it.
+TEST(ClusterTotalsTest, AForgottenWorkerThatComesBackIsCountedOnce) {
+  ClusterTotals totals;
+  Registry registry({9}, {});
+  HelloMessage worker = Hello(kFirst, WorkerRole::kReplica);
+  worker.gateways = 2;
+  const HelloMessage other = Hello(kSecond, WorkerRole::kReplica);
+  registry.Hello(1, worker, Seconds(0));
+  registry.Hello(2, other, Seconds(0));
+  totals.Take(worker, Did(0, 0));
+  totals.Take(worker, Did(100, 0));
+  registry.Ended(1, "reset", Seconds(1));
+  registry.Tick(Seconds(70));
+  ASSERT_EQ(registry.members().size(), 1u);
+  totals.Take(other, Did(0, 0));
+  totals.ForgetGone(registry);
+  registry.Hello(3, worker, Seconds(80));
+  totals.Take(worker, Did(130, 0));
+  totals.ForgetGone(registry);
+  totals.Take(worker, Did(131, 0));
+  EXPECT_EQ(totals.Sum().prefill_tokens, 131);
+}
+
 TEST(ClusterTotalsTest, WhatIsDoneUnderARoleStaysWithIt) {
   ClusterTotals totals;
+  totals.Take(Hello(kFirst, WorkerRole::kReplica), Did(0, 0));
   totals.Take(Hello(kFirst, WorkerRole::kReplica), Did(100, 0));
   totals.Take(Hello(kFirst, WorkerRole::kPrefill), Did(130, 2));
   EXPECT_EQ(totals[WorkerRole::kReplica].counters.prefill_tokens, 100);
@@ -55,6 +93,7 @@ TEST(ClusterTotalsTest, WhatIsDoneUnderARoleStaysWithIt) {
 
 TEST(ClusterTotalsTest, AWorkerThatCountsBackwardsIsNotBelieved) {
   ClusterTotals totals;
+  totals.Take(Hello(kFirst, WorkerRole::kReplica), Did(0, 0));
   totals.Take(Hello(kFirst, WorkerRole::kReplica), Did(100, 0));
   totals.Take(Hello(kFirst, WorkerRole::kReplica), Did(50, 0));
   EXPECT_EQ(totals.Sum().prefill_tokens, 100);
@@ -80,6 +119,7 @@ class ClusterMetricsTest : public testing::Test {
 TEST_F(ClusterMetricsTest, EachRoleHasItsLines) {
   Join(kFirst, WorkerRole::kPrefill);
   Join(kSecond, WorkerRole::kDecode);
+  totals_.Take(Hello(kFirst, WorkerRole::kPrefill), Did(0, 0));
   totals_.Take(Hello(kFirst, WorkerRole::kPrefill), Did(100, 2));
   registry_.Report(kFirst.value, {.waiting = 5, .handed_over = 2, .pages_pinned = 12});
   registry_.Report(kSecond.value, {.reserved = 3, .pages_reserved = 9});
@@ -119,6 +159,17 @@ TEST_F(ClusterMetricsTest, StatesAndRetriesFollow) {
   EXPECT_THAT(text, HasSubstr("reason=\"worker_gone\"} 1\n"));
 }
 
+// What a lost worker last said is not what is.
+TEST_F(ClusterMetricsTest, LostWorkersHaveNoGauges) {
+  Join(kFirst, WorkerRole::kReplica);
+  Join(kSecond, WorkerRole::kReplica);
+  registry_.Report(kFirst.value, {.running = 3, .waiting = 5});
+  registry_.Report(kSecond.value, {.running = 4, .waiting = 1});
+  registry_.Ended(kFirst.value, "gone", Seconds(0));
+  EXPECT_THAT(Text(), HasSubstr("requests_running{model_name=\"m\",role=\"replica\"} 4\n"));
+  EXPECT_THAT(Text(), HasSubstr("requests_waiting{model_name=\"m\",role=\"replica\"} 1\n"));
+}
+
 // One head for each metric, and no sample of a metric apart from the others of its name.
 TEST_F(ClusterMetricsTest, IsTheTextFormat) {
   std::set<std::string> named;
@@ -134,6 +185,21 @@ TEST_F(ClusterMetricsTest, IsTheTextFormat) {
       EXPECT_THAT(line, Not(HasSubstr(",}")));
     }
   }
+}
+
+TEST(ClusterQueryTest, WhatAWorkerHasNotSaidIsNull) {
+  Registry registry({9}, {});
+  Dispatcher dispatcher({9}, {});
+  registry.Hello(1, Hello(kFirst, WorkerRole::kDecode), Seconds(0));
+  dispatcher.AddWorker(kFirst, WorkerRole::kDecode);
+  const auto status = [&] { return AnswerQuery({"status"}, dispatcher, registry, Seconds(1)); };
+  EXPECT_THAT(*status(), HasSubstr("\"pages_total\":null"));
+  EXPECT_THAT(*status(), HasSubstr("\"prefill_tokens\":null"));
+  registry.Report(1, {.blocks_total = 64});
+  EXPECT_THAT(*status(), HasSubstr("\"pages_total\":64"));
+  EXPECT_THAT(*status(), HasSubstr("\"prefill_tokens\":0"));
+  registry.Ended(1, "reset", Seconds(1));
+  EXPECT_THAT(*status(), HasSubstr("\"pages_total\":null"));
 }
 
 TEST(ClusterQueryTest, AWorkerThatEndsIsNotGivenNewRequests) {

@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "divisi/control/member_keys.h"
 #include "divisi/core/format.h"
 #include "divisi/core/json.h"
 #include "divisi/core/units.h"
@@ -31,19 +32,9 @@ Json RatesStatus(const WorkerRates& rates) {
   return out;
 }
 
-Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
-  const ReportMessage& report = member.report;
-  Json worker = Json::MakeObject();
-  worker.Set("name", member.hello.name);
-  worker.Set("role", RoleName(load.role));
-  worker.Set("connected", member.link.has_value());
-  worker.Set("state", StateOf(member, load));
-  worker.Set("draining", load.draining);
-  worker.Set("drain_left_seconds", load.drain_left.value);
-  worker.Set("full", load.full);
-  worker.Set("requests", load.requests);
-  worker.Set("decoding", load.decoding);
-  worker.Set("queue_seconds", load.queue.value);
+// What the worker says of itself, null where nothing was heard.
+void SetReported(const std::optional<ReportMessage>& told, Json& worker) {
+  const ReportMessage& report = told.value_or(ReportMessage{});
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
            {"running", report.running},
            {"waiting", report.waiting},
@@ -61,8 +52,24 @@ Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
            {"pages_received", report.counters.pages_received},
            {"handovers", report.counters.handovers},
            {"expired_leases", report.counters.expired_leases}}) {
-    worker.Set(key, value);
+    worker.Set(key, told ? Json(value) : Json());
   }
+}
+
+Json WorkerStatus(const Registry::Member& member, const WorkerLoad& load) {
+  Json worker = Json::MakeObject();
+  worker.Set("id", NodeText(member.hello.node));
+  worker.Set("name", member.hello.name);
+  worker.Set("role", RoleName(load.role));
+  worker.Set("connected", member.link.has_value());
+  worker.Set("state", StateOf(member, load));
+  worker.Set("draining", load.draining);
+  worker.Set("drain_left_seconds", load.drain_left.value);
+  worker.Set("full", load.full);
+  worker.Set("requests", load.requests);
+  worker.Set("decoding", load.decoding);
+  worker.Set("queue_seconds", load.queue.value);
+  SetReported(member.report, worker);
   worker.Set("rates", RatesStatus(load.rates));
   return worker;
 }

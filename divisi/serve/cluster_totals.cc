@@ -3,9 +3,18 @@
 #include <algorithm>
 
 namespace divisi {
+namespace {
+
+// Lives that were lost and may come back are remembered up to this many, some 2 MB; beyond it they
+// begin anew if they do. Far more than a cluster loses without declaring them dead.
+constexpr size_t kMostLives = 4096;
+
+}  // namespace
 
 void ClusterTotals::Take(const HelloMessage& worker, const WorkerCounters& counters) {
-  WorkerCounters& last = last_[worker.node];
+  const auto [at, first] = last_.try_emplace(worker.node, counters);
+  if (first) return;
+  WorkerCounters& last = at->second;
   const bool rises = std::ranges::all_of(
       WorkerCounters::kCounts, [&](const auto count) { return counters.*count >= last.*count; });
   if (!rises) return;  // No counter of ours does that.
@@ -18,9 +27,13 @@ void ClusterTotals::Take(const HelloMessage& worker, const WorkerCounters& count
   role.received += Bytes(worker.page_bytes * added.pages_received);
 }
 
-void ClusterTotals::ForgetGone(const std::map<NodeId, Registry::Member>& members) {
-  if (last_.size() <= members.size()) return;
-  std::erase_if(last_, [&](const auto& entry) { return !members.contains(entry.first); });
+void ClusterTotals::ForgetGone(const Registry& registry) {
+  if (last_.size() <= registry.members().size()) return;
+  const bool crowded = last_.size() > kMostLives;
+  std::erase_if(last_, [&](const auto& entry) {
+    if (registry.members().contains(entry.first)) return false;
+    return crowded || registry.IsGone(entry.first);
+  });
 }
 
 WorkerCounters ClusterTotals::Sum() const {

@@ -1,6 +1,9 @@
-// What the workers of each role have done since the gateway's start, those that are gone included,
-// so that no counter falls when one dies and comes back as a new one. What a worker did between its
-// last report and its death is not known.
+// What the workers of each role have done while they were this gateway's, those that are gone
+// included, so that no counter falls when one dies and comes back as a new one. Of each life of a
+// worker counting begins with its first report here, which it sends as soon as it is let in: what
+// it did before, for an earlier gateway say, is not this one's to tell. A life that is lost and
+// comes back goes on from what was last heard of it. What a worker did between its last report and
+// its death is not known.
 #pragma once
 
 #include <array>
@@ -19,8 +22,8 @@ class ClusterTotals {
 
   // What has been added since the worker's last report counts for the role that it has now.
   void Take(const HelloMessage& worker, const WorkerCounters& counters);
-  // What was last heard of those that are not among the members any more.
-  void ForgetGone(const std::map<NodeId, Registry::Member>& members);
+  // What was last heard of lives that can't come back.
+  void ForgetGone(const Registry& registry);
   const OfRole& operator[](WorkerRole role) const { return roles_[static_cast<size_t>(role)]; }
   WorkerCounters Sum() const;
 

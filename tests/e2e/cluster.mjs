@@ -81,7 +81,8 @@ export function held(status) {
   for (const worker of status.workers) {
     for (const key of ['requests', 'running', 'waiting', 'held', 'reserved', 'stopping',
       'pages_used']) {
-      if (worker[key] !== 0) left.push(`${worker.name} ${key} ${worker[key]}`);
+      const rest = worker.connected || key === 'requests' ? 0 : null;  // Lost: it is not known.
+      if (worker[key] !== rest) left.push(`${worker.name} ${key} ${worker[key]}`);
     }
   }
   return left;
