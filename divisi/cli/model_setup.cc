@@ -98,7 +98,8 @@ SchedulerOptions ServedModel::Scheduling(const ServeOptions& options) const {
           .max_waiting = options.max_waiting,
           .blocks = budget.pages,
           .share_prefixes = options.share_prefixes,
-          .model_fingerprint = {fingerprint.begin(), fingerprint.end()}};
+          .model_fingerprint = {fingerprint.begin(), fingerprint.end()},
+          .vocab = executor->checkpoint().spec().vocab};
 }
 
 Result<ServedModel> LoadServedModel(const ServeOptions& options, const Clock& clock,

@@ -60,6 +60,11 @@ void Worker::State::On(NodeId from, HandoverMessage m, Seconds now) {
       break;
   }
   if (incoming.writer != from) return;
+  if (const auto good = CheckTokens(m); !good) {  // P has written its last: it is of no use.
+    Refuse(m.id, Error{Code::kDataLoss, "the prefill worker's answer: " + good.error().message});
+    FreeIncoming(found, now);
+    return Send(from, AbortMessage{m.id});
+  }
   incoming.phase = Incoming::Phase::kRunning;
   incoming.writer.reset();
   counters_.pages_received +=
@@ -67,6 +72,19 @@ void Worker::State::On(NodeId from, HandoverMessage m, Seconds now) {
   incoming.prompt_scores = std::move(m.prompt_scores);
   Send(from, TakenMessage{m.id});
   Apply(scheduler_.Adopt(incoming.local, std::move(m.first)), now);
+}
+
+Result<void> Worker::State::CheckTokens(const HandoverMessage& m) const {
+  const auto check = [this](const SampledToken& token) -> Result<void> {
+    RETURN_IF_ERROR(CheckTokenId(options_, token.token, "a token"));
+    for (const TokenLogprob& top : token.top) {
+      RETURN_IF_ERROR(CheckTokenId(options_, top.token, "top_logprobs"));
+    }
+    return {};
+  };
+  RETURN_IF_ERROR(check(m.first));
+  for (const SampledToken& score : m.prompt_scores) RETURN_IF_ERROR(check(score));
+  return {};
 }
 
 void Worker::State::On(NodeId from, StoppedMessage m, Seconds now) {

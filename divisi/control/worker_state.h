@@ -18,7 +18,11 @@ namespace divisi {
 class Worker::State {
  public:
   State(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes page)
-      : self_(self), times_(times), page_(page), scheduler_(std::move(options)) {}
+      : self_(self),
+        times_(times),
+        page_(page),
+        options_(options),
+        scheduler_(std::move(options)) {}
 
   void Receive(NodeId from, HandoffMessage message, Seconds now) {
     std::visit([&](auto& m) { On(from, std::move(m), now); }, message);
@@ -107,6 +111,8 @@ class Worker::State {
   void HandOverWhenWritten(const TransferId& id, Sending& sending, Seconds now);
   void FinishAtPrefill(const TransferId& id, Sending& sending, SchedulerEvent event, Seconds now);
   void EndIncoming(const TransferId& id, Seconds now);
+  // What P says of the prompt names only tokens of this model.
+  Result<void> CheckTokens(const HandoverMessage& m) const;
   void FreeIncoming(std::map<TransferId, Incoming>::iterator at, Seconds now);
   void EndSending(const TransferId& id, bool tell_decode, Seconds now);
   void TickIncoming(Seconds now);
@@ -115,6 +121,7 @@ class Worker::State {
   const NodeId self_;
   const HandoffTimes times_;
   const Bytes page_;
+  const SchedulerOptions options_;
   Scheduler scheduler_;
   RequestId last_local_ = 0;
   uint64_t last_write_ = 0;

@@ -153,6 +153,63 @@ TEST(WorkerTest, AfterHoursWithoutWorkItServesAsBefore) {
   }
 }
 
+// A gateway or worker of another build, or one that is not what it says it is: what is no token of
+// this model is refused where it comes, and nothing of it is computed.
+TEST(WorkerTest, TokensThatTheModelDoesNotHaveAreRefused) {
+  const auto changed = [](auto change) {
+    Request request = Prompt(20, 5);
+    change(request);
+    return request;
+  };
+  for (const TokenId bad : {-1, 50, 1 << 30}) {
+    for (const Request& request :
+         {changed([&](Request& r) { r.prompt[7] = bad; }), changed([&](Request& r) {
+            r.sampling.logit_bias = {{bad, 1.0f}};
+          }),
+          changed([&](Request& r) {
+            r.stop_token_ids = {3, bad};
+          })}) {
+      Worker worker(kDecode, {.blocks = 8, .vocab = 50}, {});
+      worker.Receive(kGateway, ServeMessage{kTransfer, request}, Seconds(0));
+      EXPECT_TRUE(IsRefused(worker.TakeMessages(), Code::kInvalidArgument));
+      worker.Receive(kGateway, ReserveMessage{kTransfer, request, kPrefill}, Seconds(0));
+      EXPECT_TRUE(IsRefused(worker.TakeMessages(), Code::kInvalidArgument));
+      worker.Receive(
+          kGateway,
+          PrefillMessage{.id = kTransfer, .request = request, .decode = kDecode, .pages = {0, 1}},
+          Seconds(0));
+      const auto messages = worker.TakeMessages();
+      ExpectGatewayFirst(messages);
+      EXPECT_TRUE(std::holds_alternative<RefusedMessage>(messages[0].message));
+      EXPECT_FALSE(worker.HasWork());
+      EXPECT_EQ(worker.stats().scheduler.blocks_used, 0);
+    }
+  }
+}
+
+TEST(WorkerTest, AHandoverWithATokenThatTheModelDoesNotHaveIsGivenBack) {
+  SampledToken bad_top{.token = 3};
+  bad_top.top = {{.token = 50}};
+  for (const HandoverMessage& handover :
+       {HandoverMessage{kTransfer, {.token = 50}, {}}, HandoverMessage{kTransfer, bad_top, {}},
+        HandoverMessage{kTransfer, {.token = 3}, {{.token = -1}}}}) {
+    Worker worker(kDecode, {.blocks = 8, .vocab = 50}, {});
+    worker.Receive(kGateway, ReserveMessage{kTransfer, Prompt(20, 5), kPrefill}, Seconds(0));
+    ASSERT_TRUE(IsReserved(worker.TakeMessages()));
+    worker.Receive(kPrefill, handover, Seconds(1));
+    const auto messages = worker.TakeMessages();
+    ASSERT_EQ(messages.size(), 2u);
+    const auto* refused = std::get_if<RefusedMessage>(&messages[0].message);
+    ASSERT_NE(refused, nullptr);
+    EXPECT_EQ(refused->error.code, Code::kDataLoss);  // It is tried elsewhere.
+    EXPECT_EQ(messages[1].to, kPrefill);
+    EXPECT_TRUE(std::holds_alternative<AbortMessage>(messages[1].message));
+    EXPECT_FALSE(worker.HasWork());
+    EXPECT_EQ(worker.stats().scheduler.blocks_used, 0);
+    worker.Verify();
+  }
+}
+
 // When each part of a handover was over: the prompt computed, its last page written, D's word.
 TEST(WorkerTest, AHandoverHasItsTimes) {
   Worker worker(kPrefill, {.blocks = 8}, {});

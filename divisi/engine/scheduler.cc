@@ -14,6 +14,13 @@ int64_t ContextLimit(const SchedulerOptions& options) {
   return std::min(options.max_model_len, options.blocks * kBlockTokens);
 }
 
+Result<void> CheckTokenId(const SchedulerOptions& options, TokenId id, const char* where) {
+  if (options.vocab == 0 || (id >= 0 && id < options.vocab)) return {};
+  return Error{Code::kInvalidArgument,
+               Format("{} holds token id {}, but this model's ids are 0 to {}", where, id,
+                      options.vocab - 1)};
+}
+
 Result<void> CheckRequest(const SchedulerOptions& options, const Request& request) {
   if (request.prompt.empty()) return Error{Code::kInvalidArgument, "the prompt has no tokens"};
   if (request.max_tokens < 0) {
@@ -26,6 +33,13 @@ Result<void> CheckRequest(const SchedulerOptions& options, const Request& reques
     return Error{Code::kOutOfRange,
                  Format("the prompt has {} tokens{} in a context of {}; shorten it", prompt,
                         prompt > limit ? "" : " and leaves no room for output", limit)};
+  }
+  for (const TokenId id : request.prompt) RETURN_IF_ERROR(CheckTokenId(options, id, "the prompt"));
+  for (const TokenId id : request.stop_token_ids) {
+    RETURN_IF_ERROR(CheckTokenId(options, id, "stop_token_ids"));
+  }
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    RETURN_IF_ERROR(CheckTokenId(options, id, "logit_bias"));
   }
   return {};
 }

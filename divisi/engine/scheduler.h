@@ -53,15 +53,20 @@ struct SchedulerOptions {
   int64_t blocks = 0;  // KV pages.
   bool share_prefixes = true;
   std::vector<uint8_t> model_fingerprint;  // Part of every page's key.
+  int64_t vocab = 0;                       // Token ids are below it; 0: not known, not checked.
 };
 
 // The longest prompt plus output that a request can reach: max_model_len, or what the pool holds.
 int64_t ContextLimit(const SchedulerOptions& options);
 
 // Whether the request could ever run.
-// Errors: kInvalidArgument for an empty prompt or max_tokens below 0; kOutOfRange when the prompt,
-// with one token of output if any is asked for, is beyond ContextLimit.
+// Errors: kInvalidArgument for an empty prompt, max_tokens below 0, or a token id in the prompt,
+// the logit bias or the stop tokens that the model does not have; kOutOfRange when the prompt, with
+// one token of output if any is asked for, is beyond ContextLimit.
 Result<void> CheckRequest(const SchedulerOptions& options, const Request& request);
+
+// Of a token that another process sent. Errors: kInvalidArgument, with `where` it stood.
+Result<void> CheckTokenId(const SchedulerOptions& options, TokenId id, const char* where);
 
 // What happened to a request in a committed step.
 struct SchedulerEvent {
