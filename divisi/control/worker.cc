@@ -62,23 +62,18 @@ void Worker::State::PeerGone(NodeId peer, Seconds now) {
   gone_.insert(peer);
   std::vector<TransferId> incoming, sending;
   for (const auto& [id, entry] : incoming_) {
-    if (id.gateway == peer || entry.writer == peer) incoming.push_back(id);
+    if (entry.writer == peer) incoming.push_back(id);
   }
   for (const auto& [id, entry] : sending_) {
-    if (id.gateway == peer || entry.decode == peer) sending.push_back(id);
+    if (entry.decode == peer) sending.push_back(id);
   }
   for (const TransferId& id : incoming) {
-    const auto found = incoming_.find(id);
-    if (found->second.writer == peer) {  // Fenced: none of its writes lands any more.
-      found->second.writer.reset();
-      Refuse(id, Error{Code::kUnavailable, "the prefill worker is gone"});
-    }
+    incoming_.at(id).writer.reset();  // Fenced: none of its writes lands any more.
+    Refuse(id, Error{Code::kUnavailable, "the prefill worker is gone"});
     EndIncoming(id, now);
   }
   for (const TransferId& id : sending) {
-    if (sending_.at(id).decode == peer) {
-      Refuse(id, Error{Code::kUnavailable, "the decode worker is gone"});
-    }
+    Refuse(id, Error{Code::kUnavailable, "the decode worker is gone"});
     EndSending(id, true, now);
   }
 }

@@ -11,6 +11,7 @@
 #include "divisi/control/step_thread.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
+#include "divisi/net/socket_address.h"
 
 namespace divisi {
 namespace {
@@ -20,12 +21,6 @@ constexpr Seconds kIdle{0.05};  // Longest sleep; what matters wakes it.
 constexpr Seconds kBarring{0.01};
 // For the last words to be heard.
 constexpr Seconds kFarewell{0.5};
-
-// "127.0.0.1:7001": an address that no other machine reaches.
-bool IsLoopback(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") ||
-         address.starts_with("localhost:");
-}
 
 ReportMessage ReportOf(const WorkerStats& stats) {
   return {.running = stats.scheduler.running,
@@ -98,6 +93,7 @@ struct WorkerHost::State {
   NodeId self;
   std::unique_ptr<Worker> worker;
   std::unique_ptr<PageCarrier> carrier;
+  bool carrier_is_local = false;  // No other machine reaches it.
   Membership membership;
   std::vector<NodeId> barring;  // Peers whose writes may still land
   std::optional<RejectMessage> rejected;
@@ -150,6 +146,9 @@ Result<void> WorkerHost::State::BeNew() {
   carrier.reset();
   barring.clear();
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
+  // Where it is a name, it is looked up here, once.
+  const auto reached_at = ParseSocketAddress(carrier->address());
+  carrier_is_local = reached_at && reached_at->IsLoopback();
   if (directory) directory->Keep(WorkerKey(self), WorkerRecord(Self()));
   return {};
 }
@@ -215,7 +214,7 @@ Result<void> WorkerHost::State::TakeArrivals() {
 }
 
 Result<void> WorkerHost::State::Connected(const GatewayLinks::Arrival& arrival) {
-  if (!arrival.loopback && IsLoopback(carrier->address())) {
+  if (!arrival.loopback && carrier_is_local) {
     return Error{Code::kInvalidArgument,
                  Format("the gateway is on another machine, or reached as such, and other workers "
                         "would be told to write pages to {}; give --data-listen an address of this "

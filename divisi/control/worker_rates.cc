@@ -38,10 +38,6 @@ bool WorkerRates::Sane() const {
          good(per_sequence.value) && good(write.value) && write.value > 0;
 }
 
-bool IsDecode(const StepSlice& slice) {
-  return slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
-}
-
 StepWork WorkOf(const StepPlan& plan) {
   StepWork work;
   for (const StepSlice& slice : plan.slices) {

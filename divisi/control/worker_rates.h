@@ -48,9 +48,6 @@ struct StepWork {
 };
 StepWork WorkOf(const StepPlan& plan);
 
-// Whether a slice is a decode, and not (a part of) a prompt, new or computed again.
-bool IsDecode(const StepSlice& slice);
-
 class StepMeter {
  public:
   void Add(const StepWork& work, Seconds took);

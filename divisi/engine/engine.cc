@@ -208,8 +208,7 @@ void Engine::State::Step() {
 void Engine::State::CountStep(const StepPlan& plan) {
   ++counters_.steps;
   for (const StepSlice& slice : plan.slices) {
-    const bool decode = slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
-    (decode ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
+    (IsDecode(slice) ? counters_.decode_tokens : counters_.prefill_tokens) += slice.count;
   }
   StepTokensHistogram& histogram = counters_.step_tokens;
   const auto bucket = std::ranges::lower_bound(StepTokensHistogram::kBounds, plan.tokens);

@@ -21,6 +21,11 @@ struct StepSlice {
   bool sample = false;              // The slice ends at the sequence's last token: draw the next.
 };
 
+// Whether a slice is a decode, and not (a part of) a prompt, new or computed again.
+inline bool IsDecode(const StepSlice& slice) {
+  return slice.sample && slice.count == 1 && slice.sequence->OutputTokens() > 0;
+}
+
 struct StepPlan {
   std::vector<StepSlice> slices;
   int64_t tokens = 0;  // Sum of counts.
