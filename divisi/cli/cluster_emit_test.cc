@@ -2,8 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "divisi/cli/cluster_file.h"
+#include "divisi/core/format.h"
 #include "divisi/plan/example_scenario.h"
 
 namespace divisi {
@@ -13,8 +18,16 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
+// A directory that passes for a checkpoint.
+std::string Model() {
+  const std::string folder = testing::TempDir() + Format("cluster-emit-{}", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << "{}";
+  return folder;
+}
+
 std::string Emitted(const Scenario& scenario) {
-  const auto text = ClusterFileText(scenario, MakePlan(scenario).value(), "/models/it");
+  const auto text = ClusterFileText(scenario, MakePlan(scenario).value(), Model());
   EXPECT_TRUE(text) << text.error().message;
   return text ? *text : "";
 }
@@ -32,7 +45,7 @@ TEST(ClusterEmitTest, UpReadsWhatThePlanChose) {
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(Count(*plan, "prefill"), 4);
   EXPECT_EQ(Count(*plan, "decode"), 4);
-  EXPECT_THAT(plan->gateway.args, Contains("/models/it"));
+  EXPECT_THAT(plan->gateway.args, Contains(Model()));
   EXPECT_THAT(plan->gateway.args, Contains("expected-ttft"));
   EXPECT_THAT(plan->gateway.args, Contains("auto"));
   EXPECT_THAT(plan->workers.front().args, Not(Contains("--max-num-seqs")));

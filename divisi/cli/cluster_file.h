@@ -13,17 +13,21 @@
 #include <string_view>
 #include <vector>
 
+#include "divisi/cli/serve_options.h"
 #include "divisi/core/result.h"
+#include "divisi/core/units.h"
 
 namespace divisi {
 
 // On one machine.
 inline constexpr int64_t kMostClusterWorkers = 64;
 
-// A child process: its name in the log, and its arguments after the program.
+// A child process: its name in the log, its arguments after the program, and how long these let it
+// take to end what it has (--drain-seconds).
 struct ClusterProcess {
   std::string name;
   std::vector<std::string> args;
+  Seconds drain{kDrainSeconds};
 };
 
 struct ClusterPlan {
@@ -37,7 +41,7 @@ struct ClusterPorts {
   int control = 0;
 };
 
-// Errors: kInvalidArgument with file, line and key.
+// Errors: kInvalidArgument with file, line and key, also for a model that is not there.
 Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& file,
                                     const ClusterPorts& ports);
 

@@ -2,6 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -10,8 +16,20 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
 
+// A directory that passes for a checkpoint, beside which the file is taken to be.
+std::string Beside() {
+  const std::string folder = testing::TempDir() + Format("cluster-file-{}/", getpid());
+  std::filesystem::create_directories(folder + "m");
+  std::ofstream(folder + "m/config.json") << "{}";
+  return folder;
+}
+
+Result<ClusterPlan> Read(const std::string& text, const ClusterPorts& ports = {}) {
+  return ReadClusterFile(text, Beside() + "c.yaml", ports);
+}
+
 constexpr const char* kFile = R"(
-model: /models/it
+model: m
 gateway: {port: 18000, control_port: 18001, policy: round-robin, disaggregate_from: 128}
 workers:
   - {role: prefill, count: 2, threads: 3, kv_memory: 1 MiB}
@@ -19,23 +37,23 @@ workers:
 )";
 
 TEST(ClusterFileTest, BecomesTheArgumentsOfEachProcess) {
-  const auto plan = ReadClusterFile(kFile, "c.yaml", {});
+  const auto plan = Read(kFile);
   ASSERT_TRUE(plan) << plan.error().message;
-  EXPECT_THAT(plan->gateway.args,
-              ElementsAre("gateway", "--model", "/models/it", "--host", "127.0.0.1", "--policy",
-                          "round-robin", "--disaggregate-from", "128", "--port", "18000",
-                          "--control-port", "18001"));
+  const std::string model = Beside() + "m";
+  EXPECT_THAT(plan->gateway.args, ElementsAre("gateway", "--model", model, "--host", "127.0.0.1",
+                                              "--policy", "round-robin", "--disaggregate-from",
+                                              "128", "--port", "18000", "--control-port", "18001"));
   ASSERT_EQ(plan->workers.size(), 3);
   EXPECT_EQ(plan->workers[1].name, "prefill-2");
   EXPECT_THAT(
       plan->workers[1].args,
-      ElementsAre("worker", "--model", "/models/it", "--gateway", "127.0.0.1:18001", "--role",
-                  "prefill", "--threads", "3", "--kv-memory", "1048576", "--name", "prefill-2"));
+      ElementsAre("worker", "--model", model, "--gateway", "127.0.0.1:18001", "--role", "prefill",
+                  "--threads", "3", "--kv-memory", "1048576", "--name", "prefill-2"));
   EXPECT_THAT(plan->workers[2].args, IsSupersetOf({"decode", "--max-num-seqs", "7", "decode-3"}));
 }
 
 TEST(ClusterFileTest, PortsThatAreGivenGoBeforeTheFiles) {
-  const auto plan = ReadClusterFile(kFile, "c.yaml", {.http = 5, .control = 6});
+  const auto plan = Read(kFile, {.http = 5, .control = 6});
   ASSERT_TRUE(plan);
   EXPECT_THAT(plan->gateway.args, IsSupersetOf({"5", "6"}));
   EXPECT_THAT(plan->workers[0].args, IsSupersetOf({"127.0.0.1:6"}));
@@ -43,7 +61,7 @@ TEST(ClusterFileTest, PortsThatAreGivenGoBeforeTheFiles) {
 
 TEST(ClusterFileTest, SaysWhatIsWrongWithLineAndKey) {
   const auto fails = [](const char* text, const char* with) {
-    const auto plan = ReadClusterFile(text, "c.yaml", {});
+    const auto plan = Read(text);
     ASSERT_FALSE(plan);
     EXPECT_THAT(plan.error().message, HasSubstr(with));
   };
@@ -53,6 +71,22 @@ TEST(ClusterFileTest, SaysWhatIsWrongWithLineAndKey) {
   fails("model: m\nworkers: [{count: 40}, {count: 40}]", "more than 64 workers");
   fails("model: m", "at least one worker");
   fails("model: m\nthreshold: 3\nworkers: [{role: replica}]", "threshold");
+  fails("model: m\ngateway: {disaggregate_from: x}\nworkers: [{}]",
+        "c.yaml:2: gateway.disaggregate_from: 'x' is neither auto nor a number");
+  fails("workers: [{}]\nmodel: n", "c.yaml:2: model: 'n' is no checkpoint directory");
+  fails("model: m\nworkers: [{args: [--drain-seconds, soon]}]",
+        "c.yaml:2: workers[0].args: --drain-seconds: 'soon' is no number");
+}
+
+// What is asked to stop may take as long as it was told.
+TEST(ClusterFileTest, DrainTimesAreThoseOfTheArguments) {
+  const auto plan = Read(
+      "model: m\ngateway: {args: [--drain-seconds, '5']}\nworkers: [{args: [--drain-seconds=90]}, "
+      "{}]");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->gateway.drain, Seconds(5));
+  EXPECT_EQ(plan->workers[0].drain, Seconds(90));
+  EXPECT_EQ(plan->workers[1].drain, Seconds(30));
 }
 
 }  // namespace

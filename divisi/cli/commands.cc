@@ -41,11 +41,10 @@ void FailCommand(const Error& error) {
   const bool input = error.code == Code::kInvalidArgument || error.code == Code::kNotFound ||
                      error.code == Code::kOutOfRange;
   // CLI11's way to end a callback with a status; main() turns it into the exit status.
-  throw CLI::RuntimeError(input ? 2 : 1);
+  throw CLI::RuntimeError(input ? kWrongUse : 1);
 }
 
 int RunCommandLine(CLI::App& app, int argc, const char* const* argv) {
-  constexpr int kWrongUse = 2;
   if (const std::string unknown = UnknownCommand(app, argc, argv); !unknown.empty()) {
     std::fprintf(stderr, "divisi: %s\n", unknown.c_str());
     return kWrongUse;

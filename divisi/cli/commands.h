@@ -14,12 +14,15 @@ class App;
 
 namespace divisi {
 
+// The exit status of a command that was asked for what can't be.
+inline constexpr int kWrongUse = 2;
+
 // Prints "divisi: <message>" to standard error and leaves the running command with exit status 1,
-// or 2 where the error is of the user's input. Only for use inside a command's callback.
+// or kWrongUse where the error is of the user's input. Only for use inside a command's callback.
 [[noreturn]] void FailCommand(const Error& error);
 
 // Runs the command line: parses it, then the callbacks of its command. Returns the exit status: 0,
-// also for --help; what FailCommand says; 2 where the command line itself is wrong.
+// also for --help; what FailCommand says; kWrongUse where the command line itself is wrong.
 int RunCommandLine(CLI::App& app, int argc, const char* const* argv);
 
 // The command `name` that only holds others ("bench" of "bench serve"); made by whoever asks first.

@@ -1,6 +1,10 @@
 #include "divisi/cli/control_options.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "divisi/cli/serve_options.h"
+#include "divisi/core/format.h"
 
 namespace divisi {
 
@@ -16,6 +20,20 @@ Result<std::optional<TlsFiles>> ControlTlsOptions::Files() const {
 std::optional<EtcdOptions> EtcdCommandOptions::Options() const {
   if (endpoints.empty()) return std::nullopt;
   return EtcdOptions{endpoints, cluster, Seconds(lease_seconds)};
+}
+
+Result<std::optional<int64_t>> ParseDisaggregateFrom(const std::string& text) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  if (text == "auto") return std::optional<int64_t>();
+  int64_t tokens = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (error == std::errc() && end == text.data() + text.size() && tokens >= 0 &&
+      tokens <= kMostTokens) {
+    return std::optional(tokens);
+  }
+  return Error{
+      Code::kInvalidArgument,
+      Format("'{}' is neither auto nor a number of tokens from 0 to {}", text, kMostTokens)};
 }
 
 void AddEtcdOptions(CLI::App& command, EtcdCommandOptions& options) {

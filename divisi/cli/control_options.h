@@ -2,6 +2,7 @@
 // connections.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ struct EtcdCommandOptions {
   // None without endpoints.
   std::optional<EtcdOptions> Options() const;
 };
+
+// The length from which prompts are handed over; none for "auto". Errors: kInvalidArgument.
+Result<std::optional<int64_t>> ParseDisaggregateFrom(const std::string& text);
 
 // --control-cert, --control-key, --control-ca
 void AddControlTlsOptions(CLI::App& command, ControlTlsOptions& options);

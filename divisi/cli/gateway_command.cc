@@ -1,6 +1,5 @@
 // divisi gateway: the OpenAI surface over workers that connect to it.
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -31,27 +30,11 @@ struct GatewayCommandOptions {
   std::string disaggregate_from = "auto";
 };
 
-// Nothing for "auto".
-Result<std::optional<int64_t>> ParseDisaggregateFrom(const std::string& text) {
-  constexpr int64_t kMostTokens = int64_t{1} << 30;
-  if (text == "auto") return std::optional<int64_t>();
-  int64_t tokens = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
-  if (error == std::errc() && end == text.data() + text.size() && tokens >= 0 &&
-      tokens <= kMostTokens) {
-    return std::optional(tokens);
-  }
-  return Error{Code::kInvalidArgument,
-               Format("--disaggregate-from: '{}' is neither auto nor a number of tokens from 0 to "
-                      "{}",
-                      text, kMostTokens)};
-}
-
 DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
   const auto policy = ParsePolicy(options.policy);
   if (!policy) FailCommand(WithContext(policy.error(), "--policy"));
   const auto from = ParseDisaggregateFrom(options.disaggregate_from);
-  if (!from) FailCommand(from.error());
+  if (!from) FailCommand(WithContext(from.error(), "--disaggregate-from"));
   return {.max_waiting = options.serve.max_waiting,
           .disaggregate_from = *from,
           .policy = *policy,

@@ -101,7 +101,7 @@ void AddProcessOptions(CLI::App& serve, ServeOptions& options) {
       .add_option("--drain-seconds", options.drain_seconds,
                   "How long running requests may go on after SIGTERM")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(CLI::Range(0.0, kMostDrainSeconds));
   serve.add_flag("--log-json", options.log_json, "Log one JSON object per line");
   serve.add_option("--log-level", options.log_level, "The least that is logged")
       ->capture_default_str()

@@ -14,6 +14,9 @@ class App;
 
 namespace divisi {
 
+inline constexpr double kDrainSeconds = 30;
+inline constexpr double kMostDrainSeconds = 86400;
+
 struct ServeOptions {
   std::filesystem::path model;
   std::string host = "127.0.0.1";
@@ -33,7 +36,7 @@ struct ServeOptions {
   std::string kv_memory = "auto";
   std::string weights = "auto";
   bool share_prefixes = true;
-  double drain_seconds = 30;
+  double drain_seconds = kDrainSeconds;
   bool log_json = false;
   std::string log_level = "info";
   std::string allowed_origin;

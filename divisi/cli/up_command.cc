@@ -32,12 +32,15 @@ constexpr Seconds kFirstRestart{0.5};
 constexpr Seconds kMostRestart{10};
 // A life that lasted this long counts as a start that went well.
 constexpr Seconds kHealthy{10};
+// A process takes so long to end beside what it may drain.
+constexpr Seconds kStopMargin{10};
 
 // One child, and what it writes, line by line behind its name.
 class Child {
  public:
   explicit Child(ClusterProcess process) : process_(std::move(process)) {}
 
+  // False where it could not be: errno says why.
   bool Start(Seconds now) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return false;
@@ -67,6 +70,7 @@ class Child {
     close(ends[1]);
     if (failed != 0) {
       close(ends[0]);
+      errno = failed;
       pid_ = -1;
       return false;
     }
@@ -98,11 +102,16 @@ class Child {
     Drain();
     close(output_);
     output_ = pid_ = -1;
+    exit_status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    StartLater(now);
+    return true;
+  }
+
+  // After longer the more often it did not go well.
+  void StartLater(Seconds now) {
     const bool healthy = now - started_ >= kHealthy;
     wait_ = healthy ? kFirstRestart : std::min(wait_ * 2, kMostRestart);
-    restart_at_ = now + wait_;
-    exit_status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return true;
+    restart_at_ = started_ = now + wait_;
   }
 
   void Signal(int number) const {
@@ -113,6 +122,8 @@ class Child {
   int output() const { return output_; }
   int exit_status() const { return exit_status_; }
   const std::string& name() const { return process_.name; }
+  // After it was asked to stop: what it was told, and the rest of a process.
+  Seconds patience() const { return process_.drain + kStopMargin; }
 
  private:
   ClusterProcess process_;
@@ -142,17 +153,24 @@ class Family {
         if (child.Reap(clock_.Now())) {
           std::printf("[up] %s ended with status %d\n", child.name().c_str(), child.exit_status());
           if (&child == &children_.front()) return Abandon(child, "the gateway ended");
+          if (child.exit_status() == kWrongUse) {
+            return Abandon(child, "it would end like this each time; what it said is above");
+          }
         }
-        if (child.Due(clock_.Now())) {
-          std::printf("[up] starting %s again\n", child.name().c_str());
-          child.Start(clock_.Now());
-        }
+        if (child.Due(clock_.Now())) StartAgain(child);
       }
     }
     return End() ? 0 : 1;
   }
 
  private:
+  void StartAgain(Child& child) {
+    std::printf("[up] starting %s again\n", child.name().c_str());
+    if (child.Start(clock_.Now())) return;
+    std::printf("[up] %s was not started: %s\n", child.name().c_str(), std::strerror(errno));
+    child.StartLater(clock_.Now());
+  }
+
   int Abandon(const Child& child, const char* why) {
     std::fprintf(stderr, "divisi: %s: %s\n", child.name().c_str(), why);
     (void)End();
@@ -171,15 +189,17 @@ class Family {
   // The gateway first: it lets requests end while their workers are there. False when one of them
   // had to be killed.
   bool End() {
-    bool all = StopAndWait(children_.front(), Seconds(40));
-    for (Child& child : children_) child.Signal(SIGTERM);
-    for (Child& child : children_) all &= StopAndWait(child, Seconds(10));
+    children_.front().Signal(SIGTERM);
+    bool all = Ended(children_.front(), clock_.Now());
+    const Seconds asked = clock_.Now();
+    for (Child& child : children_) child.Signal(SIGTERM);  // Once: a second ends it at once.
+    for (Child& child : children_) all &= Ended(child, asked);
     return all;
   }
 
-  bool StopAndWait(Child& child, Seconds patience) {
-    child.Signal(SIGTERM);
-    const Seconds give_up = clock_.Now() + patience;
+  // False where it had to be killed.
+  bool Ended(Child& child, Seconds asked) {
+    const Seconds give_up = asked + child.patience();
     bool killed = false;
     while (child.running()) {
       Wait(Seconds(0.05));
@@ -187,7 +207,7 @@ class Family {
       if (killed || clock_.Now() < give_up) continue;
       killed = true;
       std::printf("[up] %s did not end in %s: killed\n", child.name().c_str(),
-                  HumanSeconds(patience).c_str());
+                  HumanSeconds(child.patience()).c_str());
       child.Signal(SIGKILL);
     }
     return !killed;
