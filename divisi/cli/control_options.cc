@@ -43,7 +43,8 @@ void AddEtcdOptions(CLI::App& command, EtcdCommandOptions& options) {
                   "find each other there")
       ->delimiter(',');
   command.add_option("--cluster", options.cluster, "The cluster's name in etcd")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(NotEmpty());
   command
       .add_option(
           "--lease-seconds", options.lease_seconds,
@@ -53,11 +54,15 @@ void AddEtcdOptions(CLI::App& command, EtcdCommandOptions& options) {
 }
 
 void AddControlTlsOptions(CLI::App& command, ControlTlsOptions& options) {
-  command.add_option("--control-cert", options.certificate,
-                     "This process's certificate (PEM) for TLS on control connections");
-  command.add_option("--control-key", options.key, "Its private key (PEM)");
-  command.add_option("--control-ca", options.authority,
-                     "The authority (PEM) that the other side's certificate must come from");
+  command
+      .add_option("--control-cert", options.certificate,
+                  "This process's certificate (PEM) for TLS on control connections")
+      ->check(NotEmpty());
+  command.add_option("--control-key", options.key, "Its private key (PEM)")->check(NotEmpty());
+  command
+      .add_option("--control-ca", options.authority,
+                  "The authority (PEM) that the other side's certificate must come from")
+      ->check(NotEmpty());
 }
 
 }  // namespace divisi

@@ -172,8 +172,10 @@ void AddGatewayCommand(CLI::App& app) {
                   "Which worker gets a request: round-robin, least-loaded, or expected-ttft, the "
                   "shortest expected time to its first token")
       ->capture_default_str();
-  command.add_option("--control-advertise", options->control_advertise,
-                     "The host that workers find in etcd, where it differs from --control-host");
+  command
+      .add_option("--control-advertise", options->control_advertise,
+                  "The host that workers find in etcd, where it differs from --control-host")
+      ->check(NotEmpty());
   AddEtcdOptions(command, options->etcd);
   AddControlTlsOptions(command, options->tls);
   AddProcessOptions(command, serve);

@@ -5,9 +5,7 @@
 #include "divisi/model/ops.h"
 
 namespace divisi {
-namespace {
 
-// An empty value is a variable that was not set, hardly what was meant.
 CLI::Validator NotEmpty() {
   return CLI::Validator(
       [](const std::string& value) {
@@ -15,8 +13,6 @@ CLI::Validator NotEmpty() {
       },
       "");
 }
-
-}  // namespace
 
 void AddHttpOptions(CLI::App& serve, ServeOptions& options) {
   serve.add_option("--host", options.host, "Address to listen on")->capture_default_str();

@@ -10,7 +10,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace divisi {
 
@@ -41,6 +42,9 @@ struct ServeOptions {
   std::string log_level = "info";
   std::string allowed_origin;
 };
+
+// An empty value is a variable that was not set, hardly what was meant.
+CLI::Validator NotEmpty();
 
 // --host, --port, --served-model-name, --api-key, --chat-template, --allowed-origin
 void AddHttpOptions(CLI::App& serve, ServeOptions& options);

@@ -121,13 +121,16 @@ void AddWorkerCommand(CLI::App& app) {
       .add_option("--gateway", options->gateways,
                   "HOST:PORT of the control port of each gateway, with commas [127.0.0.1:8001]")
       ->delimiter(',');
-  command.add_option("--name", options->name, "How status and logs call it [host-pid]");
+  command.add_option("--name", options->name, "How status and logs call it [host-pid]")
+      ->check(NotEmpty());
   command
       .add_option("--data-listen", options->data_listen,
                   "HOST:PORT where other workers' pages arrive; port 0 takes any free one")
       ->capture_default_str();
-  command.add_option("--data-advertise", options->data_advertise,
-                     "The host that others are told, where it differs from the one listened on");
+  command
+      .add_option("--data-advertise", options->data_advertise,
+                  "The host that others are told, where it differs from the one listened on")
+      ->check(NotEmpty());
   command
       .add_option("--patience-seconds", options->patience_seconds,
                   "How long it looks for its gateway before it gives up")

@@ -30,6 +30,23 @@ bool LooksLikeTls(const FirstBytes& bytes) {
   return bytes[0] == std::byte{0x16} && bytes[1] == std::byte{0x03} && bytes[2] <= std::byte{0x04};
 }
 
+// What a handshake of ours ended with. SSL_R_WRONG_VERSION_NUMBER: what came is no record of TLS.
+std::string HandshakeFailure(TlsStream& tls, const error_code& error) {
+  const bool silent = BIO_number_read(SSL_get_rbio(tls.native_handle())) == 0;
+  if (silent ||
+      (error.category() == asio::error::get_ssl_category() &&
+       ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_WRONG_VERSION_NUMBER)) {
+    return Format(
+        "the TLS handshake failed: the other side does not speak TLS ({}); give it "
+        "--control-cert, --control-key and --control-ca, or leave them out here",
+        error.message());
+  }
+  return Format(
+      "the TLS handshake failed: {}; do both sides have certificates (--control-cert) of "
+      "the same authority (--control-ca)?",
+      error.message());
+}
+
 Error Refusal(const PeerAddress& peer, const std::string& why) {
   return {Code::kUnavailable, Format("{}: {}", peer.text, why)};
 }
@@ -223,17 +240,12 @@ void FrameLoop::State::Attempt::Greet() {
   if (!done) return;
   if (!state.tls) return Succeed(state.Plain(std::move(socket), nullptr));
   tls.emplace(std::move(socket), *state.tls);
-  tls->async_handshake(
-      asio::ssl::stream_base::client, [self = shared_from_this()](error_code error) {
-        if (error) {
-          return self->Fail(
-              Format("the TLS handshake failed: {}; do both sides have certificates "
-                     "(--control-cert) of the same authority (--control-ca)?",
-                     error.message()));
-        }
-        const PeerAddress peer = PeerOf(self->tls->next_layer());
-        self->Succeed(self->state.Tls(std::move(*self->tls), peer));
-      });
+  tls->async_handshake(asio::ssl::stream_base::client,
+                       [self = shared_from_this()](error_code error) {
+                         if (error) return self->Fail(HandshakeFailure(*self->tls, error));
+                         const PeerAddress peer = PeerOf(self->tls->next_layer());
+                         self->Succeed(self->state.Tls(std::move(*self->tls), peer));
+                       });
 }
 
 void FrameLoop::State::Attempt::Succeed(std::shared_ptr<FrameConnection> connection) {

@@ -93,8 +93,10 @@ std::string Membership::Deserted(Seconds patience, Seconds now) const {
   if (slots_.empty()) return Format("no gateway was announced in {}", HumanSeconds(patience));
   std::string why = Format("no gateway was reached in {}", HumanSeconds(patience));
   for (const auto& [address, slot] : slots_) {
-    why += Format("; {}:{}: {}", address.host, address.port,
-                  slot.failure.empty() ? "no answer yet" : slot.failure);
+    const std::string at = Format("{}:{}", address.host, address.port);
+    const bool named = slot.failure.find(at) != std::string::npos;
+    why += named ? "; " + slot.failure
+                 : Format("; {}: {}", at, slot.failure.empty() ? "no answer yet" : slot.failure);
   }
   return why;
 }

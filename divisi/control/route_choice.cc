@@ -185,8 +185,7 @@ Result<RoutePolicy> ParsePolicy(const std::string& name) {
     names.emplace_back(PolicyName(policy));
   }
   return Error{Code::kInvalidArgument,
-               Format("'{}' is no policy; there are round-robin, least-loaded and expected-ttft{}",
-                      name, DidYouMean(name, names))};
+               Format("'{}' is no policy{}", name, DidYouMean(name, names))};
 }
 
 std::string RouteChoice::Text(const std::function<std::string(NodeId)>& name) const {

@@ -221,6 +221,8 @@ TEST(RouteChoiceTest, PoliciesAreKnownByName) {
   EXPECT_EQ(*ParsePolicy("least-loaded"), RoutePolicy::kLeastLoaded);
   EXPECT_EQ(*ParsePolicy("expected-ttft"), RoutePolicy::kExpectedTtft);
   EXPECT_THAT(ParsePolicy("expected").error().message, HasSubstr("'expected' is no policy"));
+  EXPECT_EQ(ParsePolicy("x").error().message,
+            "'x' is no policy; known are round-robin, least-loaded, expected-ttft");
 }
 
 }  // namespace
