@@ -35,50 +35,83 @@ struct Options {
 constexpr Seconds kPatience{5};
 constexpr std::chrono::milliseconds kAskAgain{200};
 
-// One question over one connection. What the loop's thread leaves, under the lock.
+// One question to each gateway. What the loop's thread leaves, under the lock.
 struct Asking {
+  explicit Asking(size_t gateways) : answers(gateways) {}
+
   std::mutex mutex;
   std::condition_variable told;
-  std::optional<Result<AnswerMessage>> answer;
+  std::vector<std::optional<Result<AnswerMessage>>> answers;
 
-  void Tell(Result<AnswerMessage> given) {
+  void Tell(size_t gateway, Result<AnswerMessage> given) {
     const std::lock_guard lock(mutex);
-    if (!answer) answer = std::move(given);
+    if (!answers[gateway]) answers[gateway] = std::move(given);
     told.notify_one();
   }
 
-  void Hear(std::span<const std::byte> frame) {
+  void Hear(size_t gateway, std::span<const std::byte> frame) {
     const auto message = DecodeClusterMessage(frame);
-    if (!message) return Tell(message.error());
-    if (const auto* text = std::get_if<AnswerMessage>(&*message)) return Tell(*text);
+    if (!message) return Tell(gateway, message.error());
+    if (const auto* text = std::get_if<AnswerMessage>(&*message)) return Tell(gateway, *text);
     if (const auto* refused = std::get_if<RejectMessage>(&*message)) {
-      Tell(Error{Code::kUnauthenticated, refused->reason});
+      Tell(gateway, Error{Code::kUnauthenticated, refused->reason});
     }
   }
 };
 
-Result<AnswerMessage> Ask(const std::string& gateway, const Options& options,
-                          const std::vector<std::string>& words) {
-  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--gateway", gateway));
-  ASSIGN_OR_RETURN(const auto tls, options.tls.Files());
-  Asking asking;
+// What one gateway said.
+struct Told {
+  std::string gateway;
+  Result<Json> status;
+};
+
+Result<Json> StatusIn(const std::string& gateway,
+                      const std::optional<Result<AnswerMessage>>& answer) {
+  if (!answer) return Error{Code::kUnavailable, Format("{} gave no answer", gateway)};
+  if (!*answer) return answer->error();
+  if (!(*answer)->ok) return Error{Code::kInvalidArgument, (*answer)->text};
+  return Json::Parse((*answer)->text);
+}
+
+// All are asked at once, so that one that is away keeps the others from nothing: they do not know
+// of each other's drains and roles.
+std::vector<Told> Ask(const Options& options, const std::vector<std::string>& words) {
+  const auto tls = options.tls.Files();
+  if (!tls) FailCommand(tls.error());
+  std::vector<std::pair<std::string, int>> addresses;
+  for (const std::string& gateway : options.gateways) {
+    const auto address = ParseHostPort("--gateway", gateway);
+    if (!address) FailCommand(address.error());
+    addresses.push_back(*address);
+  }
+  Asking asking(addresses.size());
   FrameLoop loop;
-  if (tls) RETURN_IF_ERROR(loop.UseTls(*tls));
-  loop.Connect(address.first, address.second, kPatience, [&](auto connection) {
-    if (!connection) return asking.Tell(connection.error());
-    (*connection)
-        ->Start(
-            [&](std::vector<std::byte> frame) { asking.Hear(frame); },
-            [&](const std::string& why) {
-              asking.Tell(Error{Code::kUnavailable, Format("{} gave no answer: {}", gateway, why)});
-            });
-    (*connection)->Send(EncodeClusterMessage(QueryMessage{words}));
-  });
+  if (*tls) {
+    if (const auto used = loop.UseTls(**tls); !used) FailCommand(used.error());
+  }
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const std::string& gateway = options.gateways[i];
+    loop.Connect(addresses[i].first, addresses[i].second, kPatience, [&, i](auto connection) {
+      if (!connection) return asking.Tell(i, connection.error());
+      (*connection)
+          ->Start([&asking, i](std::vector<std::byte> frame) { asking.Hear(i, frame); },
+                  [&asking, &gateway, i](const std::string& why) {
+                    asking.Tell(i, Error{Code::kUnavailable,
+                                         Format("{} gave no answer: {}", gateway, why)});
+                  });
+      (*connection)->Send(EncodeClusterMessage(QueryMessage{words}));
+    });
+  }
   std::unique_lock lock(asking.mutex);
-  asking.told.wait_for(lock, std::chrono::duration<double>(kPatience.value * 2),
-                       [&] { return asking.answer.has_value(); });
-  if (asking.answer) return *asking.answer;
-  return Error{Code::kUnavailable, Format("{} gave no answer", gateway)};
+  asking.told.wait_for(lock, std::chrono::duration<double>(kPatience.value * 2), [&] {
+    return std::ranges::all_of(asking.answers,
+                               [](const auto& answer) { return answer.has_value(); });
+  });
+  std::vector<Told> told;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    told.push_back({options.gateways[i], StatusIn(options.gateways[i], asking.answers[i])});
+  }
+  return told;
 }
 
 // The threshold and its terms, in the order of HandoverThreshold's formula.
@@ -125,53 +158,82 @@ std::string Table(const Json& status) {
   return threshold == nullptr ? text : text + ThresholdText(*threshold);
 }
 
-// Of each gateway: they do not know of each other's drains and roles.
-std::vector<Json> StatusesAfter(const Options& options, const std::vector<std::string>& words) {
-  std::vector<Json> statuses;
-  for (const std::string& gateway : options.gateways) {
-    const auto answer = Ask(gateway, options, words);
-    if (!answer) FailCommand(answer.error());
-    if (!answer->ok) FailCommand({Code::kInvalidArgument, answer->text});
-    auto status = Json::Parse(answer->text);
-    if (!status) FailCommand(status.error());
-    statuses.push_back(std::move(*status));
+std::string Text(const std::vector<Told>& told) {
+  std::string text;
+  for (const auto& [gateway, status] : told) {
+    if (!status) continue;
+    if (told.size() > 1) text += Format("gateway {}\n", gateway);
+    text += Table(*status);
   }
-  return statuses;
+  return text;
 }
 
-void Print(const Options& options, const std::vector<Json>& statuses) {
-  std::string text;
-  if (options.format == "json") {
-    text = (statuses.size() == 1 ? statuses[0] : Json(Json::Array(statuses))).Dump(2) + "\n";
-  } else {
-    for (size_t i = 0; i < statuses.size(); ++i) {
-      if (statuses.size() > 1) text += Format("gateway {}\n", options.gateways[i]);
-      text += Table(statuses[i]);
-    }
+// One gateway's status, or a list in the order of --gateway, where an error stands for one.
+std::string JsonText(const std::vector<Told>& told) {
+  if (told.size() == 1) return told[0].status ? told[0].status->Dump(2) + "\n" : "";
+  Json list = Json::MakeArray();
+  for (const auto& [gateway, status] : told) {
+    list.Append(status
+                    ? *status
+                    : Json(Json::Object{{"gateway", gateway}, {"error", status.error().message}}));
   }
-  std::fputs(text.c_str(), stdout);
+  return list.Dump(2) + "\n";
+}
+
+// What each gateway said. Where one did not do it the command fails.
+void Print(const Options& options, const std::vector<Told>& told) {
+  std::fputs((options.format == "json" ? JsonText(told) : Text(told)).c_str(), stdout);
+  std::fflush(stdout);
+  const auto failed = [](const Told& each) { return !each.status; };
+  const auto first = std::ranges::find_if(told, failed);
+  if (first == told.end()) return;
+  if (told.size() == 1) FailCommand(first->status.error());
+  for (const auto& [gateway, status] : told) {
+    if (status) continue;
+    std::fprintf(stderr, "divisi: gateway %s: %s\n", gateway.c_str(),
+                 status.error().message.c_str());
+  }
+  FailCommand({Code::kUnavailable, Format("{} of {} gateways did not do it",
+                                          std::ranges::count_if(told, failed), told.size())});
 }
 
 void Run(const Options& options, const std::vector<std::string>& words) {
-  Print(options, StatusesAfter(options, words));
+  Print(options, Ask(options, words));
 }
 
-// Whether the worker has requests left. One that is gone has none.
-bool HasRequests(const Json& status, const std::string& name) {
-  for (const Json& worker : status.Find("workers")->as_array()) {
-    if (worker.Find("name")->as_string() == name) return worker.Find("requests")->as_int() > 0;
+// Whether the worker that is drained has requests left. One that is gone has none.
+bool HasRequests(const Told& told, const std::string& worker) {
+  if (!told.status) return false;
+  const Json::Array& workers = told.status->Find("workers")->as_array();
+  return std::ranges::any_of(workers, [&](const Json& each) {
+    const bool meant =
+        each.Find("name")->as_string() == worker || each.Find("id")->as_string() == worker;
+    return meant && each.Find("draining")->as_bool() && each.Find("requests")->as_int() > 0;
+  });
+}
+
+// Of what the gateways that did it say later.
+void Renew(std::vector<Told>& told, const Options& options) {
+  Options asked = options;
+  asked.gateways.clear();
+  for (const Told& each : told) {
+    if (each.status) asked.gateways.push_back(each.gateway);
   }
-  return false;
+  std::vector<Told> later = Ask(asked, {"status"});
+  auto next = later.begin();
+  for (Told& each : told) {
+    if (each.status) each = std::move(*next++);
+  }
 }
 
 void Drain(const Options& options) {
-  std::vector<Json> statuses = StatusesAfter(options, {"drain", options.worker, options.timeout});
-  const auto busy = [&](const Json& status) { return HasRequests(status, options.worker); };
-  while (options.wait && std::ranges::any_of(statuses, busy)) {
+  std::vector<Told> told = Ask(options, {"drain", options.worker, options.timeout});
+  const auto busy = [&](const Told& each) { return HasRequests(each, options.worker); };
+  while (options.wait && std::ranges::any_of(told, busy)) {
     std::this_thread::sleep_for(kAskAgain);
-    statuses = StatusesAfter(options, {"status"});
+    Renew(told, options);
   }
-  Print(options, statuses);
+  Print(options, told);
 }
 
 void AddCommon(CLI::App& command, Options& options) {
