@@ -46,6 +46,10 @@ def check_units():
         stop = float(re.search(r"^TimeoutStopSec=(\d+)$", text, re.M)[1])
         if stop <= seconds(words, "--drain-seconds"):
             faults.append(f"{unit.name}: TimeoutStopSec ends before the drain does")
+        user = re.search(r"^User=(.*)$", text, re.M)
+        if "@" in unit.name and (not user or "%" in user[1]):
+            faults.append(f"{unit.name}: each instance has a user of its own, and none may read "
+                          "another's memory")
     settings = (deploy / "systemd" / "divisi.env").read_text()
     for name, value in re.findall(r"^(?:#   )?(DIVISI_\w+)=(.*)$", settings, re.M):
         command = "gateway" if name == "DIVISI_GATEWAY_ARGS" else "worker"
