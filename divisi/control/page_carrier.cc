@@ -5,22 +5,25 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <condition_variable>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
-#include "divisi/core/format.h"
+#include "divisi/core/clock.h"
 
 namespace divisi {
 namespace {
 
 // Longest sleep of the transport's thread; everything that matters wakes it.
 constexpr Seconds kSleep{0.1};
+// A peer that is removed is looked at this often until its connections have ended.
+constexpr Seconds kLook{0.01};
+// A peer that fails is connected to again after so long; twice as long each time, up to the second.
+constexpr Seconds kFirstAgain{0.01}, kMostAgain{1};
 
 // The transport's thread owns it. Others leave commands and take what is done, under one lock.
 class TransportCarrier final : public PageCarrier {
@@ -58,13 +61,13 @@ class TransportCarrier final : public PageCarrier {
   }
 
   bool RemovePeer(NodeId node) override {
-    std::unique_lock lock(mutex_);
-    commands_.removals.push_back(node);
-    Ring();
-    answered_.wait(lock, [&] { return removed_.contains(node) || stopped_; });
-    const bool fenced = stopped_ || removed_.at(node);
-    removed_.erase(node);
-    return fenced;
+    const std::lock_guard lock(mutex_);
+    if (fenced_.contains(node)) return true;
+    if (asked_.insert(node).second) {
+      commands_.removals.push_back(node);
+      Ring();
+    }
+    return false;
   }
 
   void Write(const PageWrite& write) override {
@@ -81,6 +84,11 @@ class TransportCarrier final : public PageCarrier {
     NodeId node;
     RegionDescriptor region;
     std::string address;
+  };
+  // Writes that may still land, and when to connect to their peer again.
+  struct Failed {
+    std::vector<uint64_t> writes;
+    Seconds again, pause = kFirstAgain;
   };
   struct Commands {
     std::vector<Peer> peers;
@@ -112,22 +120,30 @@ class TransportCarrier final : public PageCarrier {
       if (!Take() && transport_->Arm()) Sleep();
     }
     transport_.reset();
-    const std::lock_guard lock(mutex_);
-    stopped_ = true;
-    answered_.notify_all();
   }
 
   void Carry(Commands& commands) {
-    for (Peer& peer : commands.peers) peers_[peer.node] = std::move(peer);
+    for (Peer& peer : commands.peers) {
+      if (!barred_.contains(peer.node)) peers_[peer.node] = std::move(peer);
+    }
     for (const PageWrite& write : commands.writes) Begin(write);
     for (const NodeId node : commands.removals) {
       peers_.erase(node);
-      const bool fenced = transport_->Refuse(node).ok();
+      barred_.insert(node);
+      removing_.insert(node);
       GiveUp(node);  // What may land there concerns nobody any more.
-      const std::lock_guard lock(mutex_);
-      removed_[node] = fenced;
-      answered_.notify_all();
     }
+    std::erase_if(removing_, [this](NodeId node) { return Fence(node); });
+  }
+
+  bool Fence(NodeId node) {
+    if (!transport_->Refuse(node)) return false;
+    {
+      const std::lock_guard lock(mutex_);
+      fenced_.insert(node);
+    }
+    wake_();
+    return true;
   }
 
   // A connection begins with the first write that needs it.
@@ -156,7 +172,7 @@ class TransportCarrier final : public PageCarrier {
           if (event.ok || !peers_.contains(event.peer)) {
             Finish({event.token, event.ok});
           } else {
-            failed_[event.peer].push_back(event.token);
+            failed_[event.peer].writes.push_back(event.token);
           }
           break;
         case TransportEvent::Kind::kConnected:  // Nothing of an earlier connection lands any more.
@@ -172,17 +188,20 @@ class TransportCarrier final : public PageCarrier {
 
   // Peers whose failed writes wait for a fence are connected to again, until they are removed.
   void Reconnect() {
-    for (const auto& [node, writes] : failed_) {
+    const Seconds now = clock_.Now();
+    for (auto& [node, failed] : failed_) {
       const auto peer = peers_.find(node);
-      if (peer != peers_.end())
-        (void)transport_->Connect(peer->second.region, peer->second.address);
+      if (peer == peers_.end() || now < failed.again) continue;
+      (void)transport_->Connect(peer->second.region, peer->second.address);
+      failed.again = now + failed.pause;
+      failed.pause = std::min(kMostAgain, failed.pause * 2);
     }
   }
 
   void GiveUp(NodeId node) {
     const auto failed = failed_.find(node);
     if (failed == failed_.end()) return;
-    for (const uint64_t write : failed->second) Finish({write, false});
+    for (const uint64_t write : failed->second.writes) Finish({write, false});
     failed_.erase(failed);
   }
 
@@ -195,9 +214,12 @@ class TransportCarrier final : public PageCarrier {
   }
 
   void Sleep() {
-    const Seconds most = std::min(kSleep, transport_->NextTimer().value_or(kSleep));
+    Seconds most =
+        std::min(removing_.empty() ? kSleep : kLook, transport_->NextTimer().value_or(kSleep));
+    const Seconds now = clock_.Now();
+    for (const auto& [node, failed] : failed_) most = std::min(most, failed.again - now);
     pollfd fds[] = {{transport_->fd(), POLLIN, 0}, {bell_, POLLIN, 0}};
-    (void)poll(fds, 2, static_cast<int>(std::max(0.0, most.value) * 1000));
+    (void)poll(fds, 2, static_cast<int>(std::ceil(std::max(0.0, most.value) * 1000)));
     uint64_t rung = 0;
     [[maybe_unused]] const auto taken = read(bell_, &rung, sizeof rung);
   }
@@ -205,7 +227,10 @@ class TransportCarrier final : public PageCarrier {
   // The transport's thread's own.
   std::unique_ptr<Transport> transport_;
   std::map<NodeId, Peer> peers_;
-  std::map<NodeId, std::vector<uint64_t>> failed_;  // Writes that may still land
+  std::map<NodeId, Failed> failed_;
+  std::set<NodeId> barred_;    // A few bytes for each death that this life hears of
+  std::set<NodeId> removing_;  // Of them, those whose writes may still land
+  const SteadyClock clock_;
 
   const std::string address_;
   const std::string descriptor_;
@@ -215,11 +240,9 @@ class TransportCarrier final : public PageCarrier {
   const int bell_;  // An eventfd: commands are there
 
   std::mutex mutex_;
-  std::condition_variable answered_;
   Commands commands_;
   std::vector<Done> done_;
-  std::map<NodeId, bool> removed_;
-  bool stopped_ = false;
+  std::set<NodeId> asked_, fenced_;  // Of removals
 
   std::thread thread_;  // Last: it uses the rest.
 };

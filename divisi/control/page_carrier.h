@@ -28,8 +28,8 @@ class PageCarrier {
   virtual std::vector<std::byte> descriptor() const = 0;
   virtual void AddPeer(NodeId node, const std::string& address,
                        std::span<const std::byte> descriptor) = 0;
-  // Bars the peer for good. True: no write from it lands any more. False: some still may; ask
-  // again.
+  // Bars the peer for good, and answers at once. True: no write from it lands any more. False: some
+  // still may; ask again: `wake` is called once the answer is another.
   virtual bool RemovePeer(NodeId node) = 0;
   // Begins a write; Poll answers it. With false: it did not happen, and will not: the answer comes
   // once the peer was reached anew or removed, since until then a failed write may still land.
@@ -38,7 +38,7 @@ class PageCarrier {
 };
 
 // memory: of all pages, `page` bytes each, in the order of their numbers; outlives the result.
-// wake: called from the carrier's thread when Poll has something.
+// wake: called from the carrier's thread when Poll has something, or a removed peer is fenced.
 // Errors: those of Transport::Register.
 Result<std::unique_ptr<PageCarrier>> MakePageCarrier(std::unique_ptr<Transport> transport,
                                                      std::span<std::byte> memory, Bytes page,

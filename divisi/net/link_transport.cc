@@ -1,7 +1,5 @@
 #include "divisi/net/link_transport.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -13,8 +11,6 @@
 namespace divisi {
 namespace {
 
-// Disconnect waits for its links to be closed: at most this many times a millisecond.
-constexpr int kDisconnectPolls = 1000;
 // What an owner has taken is answered at least this often, so that the writer's next writes are
 // there before it has taken all of this round's.
 constexpr Bytes kAnswerAfter{1 << 20};
@@ -127,15 +123,10 @@ Result<void> LinkTransport::Disconnect(NodeId peer) {
   }
   owner_.Disconnect(peer);
   Step();
-  const auto ended = [&] { return !owner_.HasConnection(peer) && !writers_.contains(peer); };
-  for (int i = 0; i < kDisconnectPolls && !ended(); ++i) {
-    pollfd wait{.fd = link_->fd(), .events = POLLIN};
-    if (link_->Arm()) (void)poll(&wait, 1, 1);
-    Step();
-  }
-  if (ended()) return {};
-  return Error{Code::kDeadlineExceeded,
-               "a connection did not end within a second: writes of that process may still land"};
+  if (!owner_.HasConnection(peer) && !writers_.contains(peer)) return {};
+  return Error{
+      Code::kUnavailable,
+      "a connection still ends, and writes of that process may land until then: ask again"};
 }
 
 Result<void> LinkTransport::Refuse(NodeId peer) {

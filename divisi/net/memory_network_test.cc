@@ -89,7 +89,7 @@ class Chaos {
       case 3:
         if (stopped_) return;  // It can't call.
         ++counts_.fenced;
-        EXPECT_TRUE(owner_->Disconnect(kWriter).ok());
+        EXPECT_TRUE(Ended());
         for (const size_t slot : unsure_) Remember(slot);
         return unsure_.clear();
       default:
@@ -97,6 +97,14 @@ class Chaos {
         network_.Stop(owner_id_, false);
         return network_.Cut(kWriter, owner_id_, false);
     }
+  }
+
+  bool Ended() {
+    for (int i = 0; i < 2000; ++i) {
+      if (owner_->Disconnect(kWriter).ok()) return true;
+      Poll();
+    }
+    return false;
   }
 
   std::span<std::byte> Slot(size_t slot) { return std::span(memory_).subspan(slot * kSlot, kSlot); }

@@ -111,9 +111,9 @@ class Transport {
   virtual Result<void> Write(const RemoteWrite& write) = 0;
 
   // Ends all connections with the peer, in both directions: writes under way to it fail, and those
-  // of it no longer land (3). Either side may connect again. Waits for at most a second.
-  // Errors: kDeadlineExceeded: some write of the peer may still land; keep its target unused until
-  // the peer's process is gone. Idempotent.
+  // of it no longer land (3). Either side may connect again. Does not wait: ends take some Polls.
+  // Errors: kUnavailable until they have ended: some write of the peer may still land; keep its
+  // target unused, and ask again. Idempotent.
   virtual Result<void> Disconnect(NodeId peer) = 0;
   // Disconnect, and never again a connection of or to that life of the process.
   virtual Result<void> Refuse(NodeId peer) = 0;

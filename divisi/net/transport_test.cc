@@ -140,6 +140,11 @@ class TransportTest : public testing::TestWithParam<const char*> {
     return true;
   }
 
+  // Ends all between the two as `end` does, which is asked until it says so.
+  bool End(Process& process, const std::function<Result<void>()>& end) {
+    return Run({&process}, [&] { return end().ok(); });
+  }
+
   static void Connect(Process& from, const Process& to) {
     const auto result = from.transport->Connect(to.region, to.transport->address());
     EXPECT_TRUE(result.ok()) << result.error().message;
@@ -273,8 +278,7 @@ TEST_P(TransportTest, DisconnectEndsEveryWriteAndConnectsAnew) {
     ASSERT_TRUE(p->transport->Write({d->id, page, Bytes(static_cast<int64_t>(i * kPage)), i}).ok());
   }
   ASSERT_TRUE(Run({p.get(), d.get()}, [&] { return p->written.size() >= 2; }));
-  const auto ended = p->transport->Disconnect(d->id);
-  EXPECT_TRUE(ended.ok()) << ended.error().message;
+  EXPECT_TRUE(End(*p, [&] { return p->transport->Disconnect(d->id); }));
   ASSERT_TRUE(Run({p.get(), d.get()}, [&] { return p->written.size() == 40 && p->lost == 1; }));
   EXPECT_TRUE(p->transport->Disconnect(d->id).ok());
 
@@ -298,8 +302,7 @@ TEST_P(TransportTest, RefuseFencesALifeForGood) {
     ASSERT_TRUE(p->transport->Write({d->id, page, Bytes(static_cast<int64_t>(i * kPage)), i}).ok());
   }
   ASSERT_TRUE(Run({p.get(), d.get()}, [&] { return p->written.size() >= 2; }));
-  const auto fenced = d->transport->Refuse(p->id);
-  EXPECT_TRUE(fenced.ok()) << fenced.error().message;
+  EXPECT_TRUE(End(*d, [&] { return d->transport->Refuse(p->id); }));
   std::fill(d->memory.begin(), d->memory.end(), std::byte{0});
   ASSERT_TRUE(Run({p.get(), d.get()}, [&] { return p->lost == 1; }));
   EXPECT_EQ(p->written.size(), 40u);

@@ -190,7 +190,12 @@ void ExpectFenced(int number, bool network) {
     ASSERT_LT(TheClock().Now() - start, Seconds(20));
   }
   writer.Signal(number);
-  const auto fenced = owner->Refuse({3});
+  const Seconds soon = TheClock().Now() + Seconds(5);
+  auto fenced = owner->Refuse({3});
+  while (!fenced && TheClock().Now() < soon) {
+    (void)WaitForEvents(*owner, Seconds(0.01));
+    fenced = owner->Refuse({3});
+  }
   EXPECT_TRUE(fenced.ok()) << fenced.error().message;
   std::fill(memory.begin(), memory.end(), std::byte{0});
   writer.Signal(SIGCONT);
