@@ -72,6 +72,8 @@ std::chrono::nanoseconds Duration(Seconds time) {
   return std::chrono::nanoseconds(static_cast<int64_t>(time.value * 1e9));
 }
 
+using Ends = tcp::resolver::results_type;
+
 // One connection, its request on the way out.
 struct Exchange {
   // turn: the place of `e` in the order in which endpoints are tried.
@@ -81,12 +83,14 @@ struct Exchange {
         endpoint(e.second),
         request(Post(endpoint, path, body)),
         resolver(io),
+        lookup(io),
         stream(io) {}
 
   // sent, once: with what went wrong, if anything did.
   template <typename Fn>
-  void Send(const std::shared_ptr<Exchange>& self, Fn sent) {
-    resolver.async_resolve(endpoint.host, endpoint.port, [self, sent](error_code error, auto ends) {
+  void Send(const std::shared_ptr<Exchange>& self, Seconds patience, Fn sent) {
+    stream.expires_after(Duration(patience));
+    Resolve(self, patience, [self, sent](error_code error, const Ends& ends) {
       if (error) return sent(error);
       self->stream.async_connect(ends, [self, sent](error_code failed, const tcp::endpoint&) {
         if (failed) return sent(failed);
@@ -95,7 +99,31 @@ struct Exchange {
       });
     });
   }
+  // Whoever answers for names may take its time, which nothing ends: from here on it is not waited
+  // for.
+  template <typename Fn>
+  void Resolve(const std::shared_ptr<Exchange>& self, Seconds patience, Fn then) {
+    error_code named;
+    const auto address = asio::ip::make_address(endpoint.host, named);
+    if (!named) {
+      const tcp::endpoint end(address, static_cast<uint16_t>(std::stoi(endpoint.port)));
+      return then(error_code(), Ends::create(end, endpoint.host, endpoint.port));
+    }
+    lookup.expires_after(Duration(patience));
+    lookup.async_wait([self, then](error_code error) {
+      if (std::exchange(self->looked_up, true)) return;
+      self->resolver.cancel();
+      then(error ? error : error_code(asio::error::timed_out), Ends());
+    });
+    resolver.async_resolve(endpoint.host, endpoint.port,
+                           [self, then](error_code error, const Ends& ends) {
+                             if (std::exchange(self->looked_up, true)) return;
+                             self->lookup.cancel();
+                             then(error, ends);
+                           });
+  }
   void Close() {
+    lookup.cancel();
     resolver.cancel();
     stream.cancel();
     error_code ignored;
@@ -106,6 +134,8 @@ struct Exchange {
   const Endpoint endpoint;
   const http::request<http::string_body> request;
   tcp::resolver resolver;
+  asio::steady_timer lookup;
+  bool looked_up = false;
   beast::tcp_stream stream;
   beast::flat_buffer buffer;
 };
@@ -216,8 +246,7 @@ void EtcdDirectory::State::Trouble(const Exchange& exchange, const std::string& 
 void EtcdDirectory::State::Begin(const EtcdCall& call) {
   auto exchange = std::make_shared<CallExchange>(io, Current(), call.path, call.body);
   exchange->parser.body_limit(kMostBytes);
-  exchange->stream.expires_after(Duration(patience));
-  exchange->Send(exchange, [this, exchange, id = call.id](error_code error) {
+  exchange->Send(exchange, patience, [this, exchange, id = call.id](error_code error) {
     if (error) return Answer(*exchange, id, Error{Code::kUnavailable, error.message()});
     http::async_read(exchange->stream, exchange->buffer, exchange->parser,
                      [this, exchange, id](error_code failed, size_t) {
@@ -243,14 +272,14 @@ void EtcdDirectory::State::Begin(const EtcdWatch& watch) {
   if (watch.body.empty()) return;
   auto exchange = std::make_shared<WatchExchange>(io, Current(), "/v3/watch", watch.body);
   exchange->parser.body_limit(boost::none);
-  exchange->stream.expires_after(Duration(patience));
   watching = exchange;
-  exchange->Send(exchange, [this, exchange, id = watch.id](error_code error) {
+  exchange->Send(exchange, patience, [this, exchange, id = watch.id](error_code error) {
     if (error) return WatchEnded(id, error.message());
     http::async_read_header(exchange->stream, exchange->buffer, exchange->parser,
                             [this, exchange, id](error_code failed, size_t) {
                               if (failed) return WatchEnded(id, failed.message());
-                              // From here the session's calls tell whether etcd is there.
+                              // From here the session tells whether etcd is there: its calls
+                              // do, and a watch that is silent is opened anew.
                               exchange->stream.expires_never();
                               Read(exchange, id);
                             });
@@ -352,6 +381,7 @@ void EtcdDirectory::Declare(const std::string& key, const std::string& absent,
                             const std::string& none_of) {
   asio::post(state_->io, [state = state_.get(), key, absent, none_of] {
     state->session.Declare(key, absent, none_of);
+    state->session.Tick(state->clock.Now());
     state->Pump();
   });
 }

@@ -11,8 +11,11 @@ namespace {
 
 // After something failed.
 constexpr Seconds kAgain{0.3};
-// Deaths are of interest while anybody may still believe in the life: an hour is far more.
+// Deaths are of interest while anybody may still believe in the life: an hour is far more. Their
+// lease lasts two, and is used for one.
 constexpr int64_t kDeclaredSeconds = 3600;
+// A watch that says nothing for so many of this process's leases is opened anew.
+constexpr double kWatchLeases = 2;
 
 int64_t WholeSeconds(Seconds time) { return static_cast<int64_t>(std::ceil(time.value)); }
 
@@ -37,6 +40,12 @@ bool EtcdSession::UnderWay(Kind kind) const {
   return std::ranges::any_of(pending_, [&](const auto& p) { return p.second.kind == kind; });
 }
 
+bool EtcdSession::UnderWay(const std::string& key) const {
+  return std::ranges::any_of(pending_, [&](const auto& p) {
+    return p.second.key == key && (p.second.kind == Kind::kPut || p.second.kind == Kind::kDelete);
+  });
+}
+
 // ---- What is wanted
 
 void EtcdSession::Keep(const std::string& key, std::string value) {
@@ -56,20 +65,25 @@ void EtcdSession::Declare(const std::string& key, const std::string& absent,
   Json compare = Json::MakeArray();
   compare.Append(EtcdAbsent(Full(absent), false));
   compare.Append(EtcdAbsent(Full(none_of), true));
-  // Its lease is asked for first; Answered goes on.
-  Call({Kind::kDeclareGrant, key, compare.Dump()}, "/v3/lease/grant",
-       Json(Json::Object{{"TTL", kDeclaredSeconds}}));
+  declarations_.push_back({key, std::move(compare)});
 }
 
-void EtcdSession::DeclareNow(const Pending& pending, const Json& granted) {
-  auto compare = Json::Parse(pending.value);
-  if (!compare) return;
-  Json put = Json(
-      Json::Object{{"request_put", EtcdPut(Full(pending.key), "", EtcdNumber(granted, "ID"))}});
-  Json success = Json::MakeArray();
-  success.Append(std::move(put));
-  Call({Kind::kDeclare, pending.key, ""}, "/v3/kv/txn",
-       Json(Json::Object{{"compare", *compare}, {"success", std::move(success)}}));
+void EtcdSession::DeclareAll(Seconds now) {
+  if (declarations_.empty()) return;
+  if (declare_lease_ == 0 || now >= declare_until_) {
+    if (UnderWay(Kind::kDeclareGrant)) return;
+    declare_until_ = now + Seconds(static_cast<double>(kDeclaredSeconds));
+    return Call({Kind::kDeclareGrant, "", ""}, "/v3/lease/grant",
+                Json(Json::Object{{"TTL", 2 * kDeclaredSeconds}}));
+  }
+  for (Declaration& each : std::exchange(declarations_, {})) {
+    Json success = Json::MakeArray();
+    success.Append(
+        Json(Json::Object{{"request_put", EtcdPut(Full(each.key), "", declare_lease_)}}));
+    Call({Kind::kDeclare, each.key, "", declare_lease_}, "/v3/kv/txn",
+         Json(Json::Object{{"compare", std::move(each.conditions)},
+                           {"success", std::move(success)}}));
+  }
 }
 
 void EtcdSession::Leave() {
@@ -91,7 +105,9 @@ void EtcdSession::Tick(Seconds now) {
     Call({Kind::kList, "", ""}, "/v3/kv/range", EtcdRange(Full(options_.watched)));
   }
   if (up_ && now - heard_ >= options_.lease * (2.0 / 3)) LoseWatch(now);
+  if (watch_ && now - watch_heard_ >= options_.lease * kWatchLeases) Watch(now);
   if (lease_ && now >= write_at_) WriteKeys();
+  DeclareAll(now);
 }
 
 void EtcdSession::TickLease(Seconds now) {
@@ -104,16 +120,21 @@ void EtcdSession::TickLease(Seconds now) {
   }
 }
 
+// Of each key one call at a time, since two that are under way are done in either order.
 void EtcdSession::WriteKeys() {
   for (auto& [key, kept] : kept_) {
-    if (kept.written || kept.writing) continue;
-    kept.writing = true;
+    if (kept.written || UnderWay(key)) continue;
     Call({Kind::kPut, key, kept.value, *lease_}, "/v3/kv/put",
          EtcdPut(Full(key), kept.value, *lease_));
   }
-  for (const std::string& key : std::exchange(dropping_, {})) {
-    Call({Kind::kDelete, key, ""}, "/v3/kv/deleterange",
-         Json(Json::Object{{"key", Base64(Full(key))}}));
+  for (auto key = dropping_.begin(); key != dropping_.end();) {
+    if (UnderWay(*key)) {
+      ++key;
+      continue;
+    }
+    Call({Kind::kDelete, *key, ""}, "/v3/kv/deleterange",
+         Json(Json::Object{{"key", Base64(Full(*key))}}));
+    key = dropping_.erase(key);
   }
 }
 
@@ -138,8 +159,6 @@ void EtcdSession::Answered(uint64_t call, const Result<Json>& answer, Seconds no
   const Pending pending = std::move(found->second);
   pending_.erase(found);
   if (pending.kind == Kind::kRevoke) left_ = true;
-  const auto kept = kept_.find(pending.key);
-  if (pending.kind == Kind::kPut && kept != kept_.end()) kept->second.writing = false;
   if (leaving_) return;
   if (!answer) return Failed(pending, answer.error(), now);
   heard_ = now;
@@ -157,7 +176,9 @@ void EtcdSession::On(const Pending& pending, const Json& answer, Seconds now) {
     case Kind::kList:
       return Listed(answer, now);
     case Kind::kDeclareGrant:
-      return DeclareNow(pending, answer);
+      declare_lease_ = EtcdNumber(answer, "ID");
+      if (declare_lease_ == 0) declarations_.clear();
+      return DeclareAll(now);
     case Kind::kDeclare:
     case Kind::kDelete:
     case Kind::kRevoke:
@@ -174,11 +195,8 @@ void EtcdSession::KeptAlive(const Pending& pending, const Json& answer, Seconds 
 
 void EtcdSession::Written(const Pending& pending) {
   const auto kept = kept_.find(pending.key);
-  if (kept == kept_.end()) {
-    dropping_.insert(pending.key);  // Dropped meanwhile; the deletion may have come first.
-  } else {
-    kept->second.written = kept->second.value == pending.value && pending.lease == lease_;
-  }
+  if (kept == kept_.end()) return;  // Dropped meanwhile: its deletion waited for this.
+  kept->second.written = kept->second.value == pending.value && pending.lease == lease_;
 }
 
 void EtcdSession::Failed(const Pending& pending, const Error& error, Seconds now) {
@@ -201,7 +219,12 @@ void EtcdSession::Failed(const Pending& pending, const Error& error, Seconds now
       list_at_ = now + kAgain;
       return;
     case Kind::kDeclareGrant:
+      declare_lease_ = 0;
+      declarations_.clear();
+      return;
     case Kind::kDeclare:
+      if (error.code == Code::kNotFound && pending.lease == declare_lease_) declare_lease_ = 0;
+      return;
     case Kind::kRevoke:
       return;
   }
@@ -232,21 +255,35 @@ void EtcdSession::See(const std::string& full, std::optional<std::string> value)
   events_.push_back({DirectoryEvent::Kind::kPut, key, std::move(*value)});
 }
 
+void EtcdSession::SeePut(const Json& kv) {
+  const std::string full = EtcdBytes(kv, "key");
+  See(full, EtcdBytes(kv, "value"));
+  // A put that was taken for lost, done after all, when its key was dropped and deleted.
+  if (!lease_ || EtcdNumber(kv, "lease") != *lease_ || !full.starts_with(options_.prefix)) return;
+  const std::string key = full.substr(options_.prefix.size());
+  if (!kept_.contains(key)) dropping_.insert(key);
+}
+
+void EtcdSession::Watch(Seconds now) {
+  watch_ = ++last_id_;
+  watch_heard_ = now;
+  new_watch_ = EtcdWatch{*watch_, EtcdWatchFrom(Full(options_.watched), revision_ + 1).Dump()};
+}
+
 void EtcdSession::Listed(const Json& answer, Seconds now) {
-  std::map<std::string, std::string> there;
+  std::map<std::string, const Json*> there;
   if (const Json* kvs = answer.Find("kvs"); kvs != nullptr && kvs->is_array()) {
-    for (const Json& kv : kvs->as_array()) there[EtcdBytes(kv, "key")] = EtcdBytes(kv, "value");
+    for (const Json& kv : kvs->as_array()) there[EtcdBytes(kv, "key")] = &kv;
   }
   std::vector<std::string> vanished;
   for (const auto& [key, value] : known_) {
     if (!there.contains(Full(key))) vanished.push_back(Full(key));
   }
   for (const std::string& key : vanished) See(key, std::nullopt);
-  for (auto& [key, value] : there) See(key, std::move(value));
+  for (const auto& [key, kv] : there) SeePut(*kv);
   const Json* header = answer.Find("header");
-  const int64_t revision = header == nullptr ? 0 : EtcdNumber(*header, "revision");
-  watch_ = ++last_id_;
-  new_watch_ = EtcdWatch{*watch_, EtcdWatchFrom(Full(options_.watched), revision + 1).Dump()};
+  revision_ = header == nullptr ? 0 : EtcdNumber(*header, "revision");
+  Watch(now);
   heard_ = now;
   if (!std::exchange(up_, true)) events_.push_back({DirectoryEvent::Kind::kUp, "", ""});
 }
@@ -258,15 +295,19 @@ void EtcdSession::Watched(uint64_t watch, const Json& line, Seconds now) {
   if (result == nullptr || (canceled != nullptr && *canceled == Json(true))) {
     return WatchEnded(watch, now);  // Compacted, say.
   }
+  watch_heard_ = now;
   const Json* events = result->Find("events");
   if (events == nullptr || !events->is_array()) return;
   for (const Json& event : events->as_array()) {
     const Json* kv = event.Find("kv");
     if (kv == nullptr) continue;
+    revision_ = std::max(revision_, EtcdNumber(*kv, "mod_revision"));
     const Json* type = event.Find("type");
-    const bool gone = type != nullptr && *type == Json("DELETE");
-    See(EtcdBytes(*kv, "key"),
-        gone ? std::nullopt : std::optional<std::string>(EtcdBytes(*kv, "value")));
+    if (type != nullptr && *type == Json("DELETE")) {
+      See(EtcdBytes(*kv, "key"), std::nullopt);
+    } else {
+      SeePut(*kv);
+    }
   }
 }
 

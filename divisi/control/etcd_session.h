@@ -4,6 +4,8 @@
 //
 //   lease:  grant --> keep alive every third of it --lost, refused--> grant anew, write keys again
 //   watch:  list all --> watch from the next revision --ended, compacted, etcd away--> list again
+//              watch --nothing heard for two leases--> watch anew from the next revision: a dead
+//                                                      connection says nothing, as a quiet one does
 //
 // Times are durations on this process's clock. When nothing was heard from etcd for two thirds of
 // a lease it is taken to be away (kDown), before any lease can have ended unseen.
@@ -62,8 +64,8 @@ class EtcdSession {
   void Keep(const std::string& key, std::string value);
   // And no longer.
   void Drop(const std::string& key);
-  // Writes the key, for an hour, unless `absent` or anything that begins with `none_of` is there.
-  // Once: whoever asked looks for the key, and asks again.
+  // Writes the key, for an hour at least, unless `absent` or anything that begins with `none_of` is
+  // there. Once: whoever asked looks for the key, and asks again.
   void Declare(const std::string& key, const std::string& absent, const std::string& none_of);
   // Every key of this process goes, at once; nothing follows.
   void Leave();
@@ -87,17 +89,21 @@ class EtcdSession {
   struct Pending {
     Kind kind = Kind::kGrant;
     std::string key;
-    std::string value;  // kPut: what was written. kDeclareGrant: the transaction's conditions.
+    std::string value;  // kPut: what was written.
     int64_t lease = 0;  // That it is about
   };
   struct Kept {
     std::string value;
     bool written = false;
-    bool writing = false;
+  };
+  struct Declaration {
+    std::string key;
+    Json conditions;
   };
 
   void Call(Pending pending, const char* path, const Json& body);
   bool UnderWay(Kind kind) const;
+  bool UnderWay(const std::string& key) const;  // Its put or deletion
   void TickLease(Seconds now);
   void WriteKeys();
   void KeptAlive(const Pending& pending, const Json& answer, Seconds now);
@@ -108,8 +114,10 @@ class EtcdSession {
   void Failed(const Pending& pending, const Error& error, Seconds now);
   void Granted(const Json& answer, Seconds now);
   void Listed(const Json& answer, Seconds now);
-  void DeclareNow(const Pending& pending, const Json& granted);
+  void DeclareAll(Seconds now);
   void See(const std::string& key, std::optional<std::string> value);
+  void SeePut(const Json& kv);
+  void Watch(Seconds now);
   std::string Full(const std::string& key) const { return options_.prefix + key; }
 
   const EtcdSessionOptions options_;
@@ -123,6 +131,12 @@ class EtcdSession {
   bool up_ = false;
   bool leaving_ = false, left_ = false;
   std::optional<uint64_t> watch_;  // The one that counts
+  int64_t revision_ = 0;           // Up to which all is known
+  Seconds watch_heard_;
+  // Many deaths share a lease, so that tries which declare none leave none behind.
+  std::vector<Declaration> declarations_;
+  int64_t declare_lease_ = 0;
+  Seconds declare_until_;
   std::map<std::string, std::string> known_;
   std::vector<EtcdCall> calls_;
   std::optional<EtcdWatch> new_watch_;

@@ -38,9 +38,22 @@ class FakeEtcd {
     return Transaction(body);
   }
 
-  void Watch(const EtcdWatch& watch) { watch_ = watch; }
+  // What has happened since the revision that is asked for is told again.
+  void Watch(const EtcdWatch& watch) {
+    watch_ = watch;
+    ++watches_;
+    if (watch.body.empty()) return;
+    const Json body = *Json::Parse(watch.body);
+    lines_.clear();
+    for (const auto& [revision, line] : history_) {
+      if (revision >= EtcdNumber(*body.Find("create_request"), "start_revision"))
+        lines_.push_back(line);
+    }
+  }
   const EtcdWatch& watch() const { return watch_; }
+  int watches() const { return watches_; }
   std::vector<Json> TakeLines() { return std::exchange(lines_, {}); }
+  size_t leases() const { return leases_.size(); }
 
   void Expire(Seconds now) {
     std::vector<std::string> dead;
@@ -86,9 +99,12 @@ class FakeEtcd {
     Json kvs = Json::MakeArray();
     for (const auto& [key, entry] : keys_) {
       if (key < EtcdBytes(body, "key") || key >= EtcdBytes(body, "range_end")) continue;
-      kvs.Append(Json(Json::Object{{"key", Base64(key)}, {"value", Base64(entry.first)}}));
+      kvs.Append(Json(Json::Object{{"key", Base64(key)},
+                                   {"value", Base64(entry.first)},
+                                   {"lease", Format("{}", entry.second)}}));
     }
-    return Json(Json::Object{{"header", Json::Object{{"revision", "7"}}}, {"kvs", kvs}});
+    return Json(Json::Object{{"header", Json::Object{{"revision", Format("{}", revision_)}}},
+                             {"kvs", kvs}});
   }
 
   Result<Json> Transaction(const Json& body) {
@@ -99,22 +115,31 @@ class FakeEtcd {
         if (end.empty() ? there == key : there >= key && there < end) return Json::MakeObject();
       }
     }
-    (void)Put(*body.Find("success")->as_array()[0].Find("request_put"));
+    if (const auto put = Put(*body.Find("success")->as_array()[0].Find("request_put")); !put)
+      return put;
     return Json(Json::Object{{"succeeded", true}});
   }
 
   void Tell(const std::string& key, const std::string* value) {
     Json kv = Json(Json::Object{{"key", Base64(key)}});
-    if (value != nullptr) kv.Set("value", Base64(*value));
+    kv.Set("mod_revision", Format("{}", ++revision_));
+    if (value != nullptr) {
+      kv.Set("value", Base64(*value));
+      kv.Set("lease", Format("{}", keys_.at(key).second));
+    }
     Json event = Json(Json::Object{{"kv", kv}});
     if (value == nullptr) event.Set("type", "DELETE");
-    lines_.push_back(Json(Json::Object{{"result", Json::Object{{"events", Json::Array{event}}}}}));
+    history_.emplace(revision_,
+                     Json(Json::Object{{"result", Json::Object{{"events", Json::Array{event}}}}}));
+    lines_.push_back(history_.at(revision_));
   }
 
   std::map<int64_t, std::pair<Seconds, int64_t>> leases_;  // Until when, of how long
   std::map<std::string, std::pair<std::string, int64_t>> keys_;
-  int64_t last_lease_ = 100;
+  int64_t last_lease_ = 100, revision_ = 7;
   EtcdWatch watch_;
+  int watches_ = 0;
+  std::map<int64_t, Json> history_;  // What was told of each revision
   std::vector<Json> lines_;
 };
 
@@ -146,6 +171,20 @@ class EtcdSessionTest : public testing::Test {
       }
     }
     for (const DirectoryEvent& event : session_.TakeEvents()) events_.push_back(event);
+  }
+
+  // What it asks of etcd about its keys now, not yet answered; all else is.
+  std::vector<EtcdCall> Held() {
+    session_.Tick(now_);
+    std::vector<EtcdCall> held;
+    for (EtcdCall& call : session_.TakeCalls()) {
+      if (call.path == "/v3/kv/put" || call.path == "/v3/kv/deleterange") {
+        held.push_back(std::move(call));
+      } else {
+        session_.Answered(call.id, etcd_.Answer(call, now_), now_);
+      }
+    }
+    return held;
   }
 
   // "+key=value", "-key", "up", "down"
@@ -283,6 +322,99 @@ TEST_F(EtcdSessionTest, ADeathIsDeclaredOnlyOfWhoHasNoLeaseAndIsReachedByNobody)
   Run(0.2);
   EXPECT_TRUE(etcd_.Has("dead/1"));
   EXPECT_NE(Events().find("+dead/1="), std::string::npos);
+}
+
+// One asks each second as long as the death is not declared: a lease for each would be 3600 alive.
+TEST_F(EtcdSessionTest, DeathsThatAreNotDeclaredLeaveNoLeasesBehind) {
+  Run(1);
+  etcd_.Set("worker/1", "w");
+  const size_t before = etcd_.leases();
+  for (int i = 0; i < 20; ++i) {
+    session_.Declare("dead/1", "worker/1", "reach/1/");
+    Run(1);
+  }
+  EXPECT_FALSE(etcd_.Has("dead/1"));
+  EXPECT_LE(etcd_.leases(), before + 1);
+  etcd_.Delete(std::string(kPrefix) + "worker/1");
+  Run(3500);  // The lease of the first try still has an hour
+  session_.Declare("dead/1", "worker/1", "reach/1/");
+  Run(3590);
+  EXPECT_TRUE(etcd_.Has("dead/1"));
+  session_.Declare("dead/2", "worker/2", "reach/2/");
+  Run(1);
+  EXPECT_TRUE(etcd_.Has("dead/2"));
+  Run(3500);
+  EXPECT_FALSE(etcd_.Has("dead/1"));
+  EXPECT_TRUE(etcd_.Has("dead/2"));
+}
+
+TEST_F(EtcdSessionTest, ADeathIsDeclaredThoughEtcdHasLostTheLeaseForIt) {
+  Run(1);
+  session_.Declare("dead/1", "worker/1", "reach/1/");
+  Run(1);
+  etcd_.Expire(now_ + Seconds(8000));  // All leases, as where etcd was set up anew.
+  session_.Declare("dead/2", "worker/2", "reach/2/");
+  Run(1);
+  session_.Declare("dead/2", "worker/2", "reach/2/");
+  Run(1);
+  EXPECT_TRUE(etcd_.Has("dead/2"));
+}
+
+// etcd does what it was asked for, or not, and the answer is lost either way.
+TEST_F(EtcdSessionTest, AKeyThatIsDroppedWhileItsPutFailsGoes) {
+  for (const bool done : {false, true}) {
+    session_.Keep("gateway/2", "g");
+    Run(1);
+    session_.Keep("reach/1/2", "");
+    const auto calls = Held();
+    ASSERT_EQ(calls.size(), 1);
+    session_.Drop("reach/1/2");
+    EXPECT_TRUE(Held().empty());  // Not before it is known how the put ended.
+    if (done) (void)etcd_.Answer(calls[0], now_);
+    session_.Answered(calls[0].id, Error{Code::kUnavailable, "no answer"}, now_);
+    Run(1);
+    EXPECT_FALSE(etcd_.Has("reach/1/2"));
+    // And one that etcd does only then.
+    (void)etcd_.Answer(calls[0], now_);
+    EXPECT_TRUE(etcd_.Has("reach/1/2"));
+    Run(1);
+    EXPECT_FALSE(etcd_.Has("reach/1/2"));
+    EXPECT_TRUE(etcd_.Has("gateway/2"));
+  }
+}
+
+// Two calls that are under way are done in either order.
+TEST_F(EtcdSessionTest, AKeyThatIsKeptAgainIsWrittenAfterItsDeletion) {
+  session_.Keep("reach/1/2", "");
+  Run(1);
+  session_.Drop("reach/1/2");
+  const auto deletion = Held();
+  ASSERT_EQ(deletion.size(), 1);
+  session_.Keep("reach/1/2", "");
+  EXPECT_TRUE(Held().empty());
+  session_.Answered(deletion[0].id, etcd_.Answer(deletion[0], now_), now_);
+  Run(1);
+  EXPECT_TRUE(etcd_.Has("reach/1/2"));
+  EXPECT_TRUE(session_.settled());
+}
+
+// A dead connection looks like a quiet one.
+TEST_F(EtcdSessionTest, AWatchThatSaysNothingIsOpenedAnewWhereItWas) {
+  etcd_.Set("gateway/1", "a");
+  Run(1);
+  Events();
+  etcd_.Set("gateway/3", "c");
+  Run(1);
+  EXPECT_EQ(Events(), "+gateway/3=c ");
+  const int watches = etcd_.watches();
+  etcd_.Set("gateway/4", "d");
+  etcd_.Delete(std::string(kPrefix) + "gateway/1");
+  etcd_.TakeLines();  // Its end of the connection is gone.
+  Run(7);
+  EXPECT_EQ(Events(), "");
+  Run(4);
+  EXPECT_EQ(Events(), "+gateway/4=d -gateway/1 ");
+  EXPECT_EQ(etcd_.watches(), watches + 1);
 }
 
 TEST_F(EtcdSessionTest, AnswersThatAreNoneChangeNothing) {
