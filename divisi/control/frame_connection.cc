@@ -61,7 +61,8 @@ struct FrameLoop::State {
           socket(std::move(given)),
           timer(socket.get_executor()),
           peer(PeerOf(socket)),
-          accept(std::move(a)) {}
+          accept(std::move(a)),
+          stranger(std::make_shared<Stranger>(s.strangers, socket.get_executor())) {}
 
     void Begin();
     void Sort();
@@ -76,6 +77,7 @@ struct FrameLoop::State {
     asio::steady_timer timer;
     const PeerAddress peer;
     const OnAccept accept;
+    std::shared_ptr<Stranger> stranger;
     FirstBytes first{};
     std::vector<std::byte> refusal;
   };
@@ -112,6 +114,7 @@ struct FrameLoop::State {
   std::vector<std::unique_ptr<tcp::acceptor>> acceptors;
   std::vector<std::unique_ptr<asio::steady_timer>> timers;
   std::set<std::weak_ptr<Ending>, std::owner_less<std::weak_ptr<Ending>>> open;
+  const std::shared_ptr<Stranger::All> strangers = std::make_shared<Stranger::All>();
   // What had come about before everything was cancelled must not begin anew.
   bool ending = false;
   std::thread thread;  // Sockets block nobody else.
@@ -124,24 +127,38 @@ struct FrameLoop::State {
     return held;
   }
 
-  std::shared_ptr<FrameConnection> Plain(tcp::socket socket, const FirstBytes* first) {
+  std::shared_ptr<FrameConnection> Plain(tcp::socket socket, Arrival* from) {
     using Plain = StreamConnection<tcp::socket>;
     Plain::Arrived arrived{.peer = PeerOf(socket)};
-    if (first != nullptr) {
+    if (from != nullptr) {
       arrived.read = kLengthBytes - 1;
-      arrived.bytes = *first;
+      arrived.bytes = from->first;
     }
-    return Hold(std::make_shared<Plain>(io, std::move(socket), std::move(arrived)));
+    return Connected<Plain>(std::move(socket), std::move(arrived), from);
   }
-  std::shared_ptr<FrameConnection> Tls(TlsStream stream, const PeerAddress& peer) {
+  std::shared_ptr<FrameConnection> Tls(TlsStream stream, const PeerAddress& peer, Arrival* from) {
     using Tls = StreamConnection<TlsStream>;
-    return Hold(std::make_shared<Tls>(io, std::move(stream), Tls::Arrived{.peer = peer}));
+    return Connected<Tls>(std::move(stream), Tls::Arrived{.peer = peer}, from);
+  }
+  // from: what it was before; null: it was dialled.
+  template <typename Connection, typename Stream>
+  std::shared_ptr<FrameConnection> Connected(Stream stream, typename Connection::Arrived arrived,
+                                             Arrival* from) {
+    const auto stranger = from == nullptr ? nullptr : std::exchange(from->stranger, nullptr);
+    arrived.stranger = stranger;
+    auto made = Hold(std::make_shared<Connection>(io, std::move(stream), std::move(arrived)));
+    if (stranger) stranger->Be(made);
+    return made;
   }
 
   void Accept(tcp::acceptor& acceptor, const OnAccept& accept) {
     acceptor.async_accept([this, &acceptor, accept](error_code error, tcp::socket socket) {
       if (ending || error == asio::error::operation_aborted) return;
       if (error) return AcceptLater(acceptor, accept);
+      if (strangers->size() >= kMostStrangers) {
+        const auto oldest = strangers->front()->shared_from_this();
+        oldest->EndWith("too many others came, and it had not said who it is");
+      }
       Hold(std::make_shared<Arrival>(*this, std::move(socket), accept))->Begin();
       Accept(acceptor, accept);
     });
@@ -169,6 +186,8 @@ struct FrameLoop::State {
 
 // All but the last byte of the first length: enough to sort, and a whole one is left to read.
 void FrameLoop::State::Arrival::Begin() {
+  stranger->Be(weak_from_this());
+  stranger->BeginToWait();
   timer.expires_after(Duration(kSilence));
   timer.async_wait([self = shared_from_this()](error_code error) {
     if (!error) self->Forget();
@@ -184,7 +203,7 @@ void FrameLoop::State::Arrival::Sort() {
   const bool speaks_tls = LooksLikeTls(first);
   if (!state.tls && !speaks_tls) {
     timer.cancel();
-    return accept(state.Plain(std::move(socket), &first));
+    return accept(state.Plain(std::move(socket), this));
   }
   if (!state.tls) return Refuse(kIsPlain);
   if (speaks_tls) return Greet();
@@ -197,13 +216,13 @@ void FrameLoop::State::Arrival::Sort() {
 
 void FrameLoop::State::Arrival::Greet() {
   tls.emplace(std::move(socket), *state.tls);
-  tls->async_handshake(asio::ssl::stream_base::server, asio::buffer(first.data(), kLengthBytes - 1),
-                       [self = shared_from_this()](error_code error, size_t) {
-                         if (error)
-                           return self->Refuse("the TLS handshake failed: " + error.message());
-                         self->timer.cancel();
-                         self->accept(self->state.Tls(std::move(*self->tls), self->peer));
-                       });
+  tls->async_handshake(
+      asio::ssl::stream_base::server, asio::buffer(first.data(), kLengthBytes - 1),
+      [self = shared_from_this()](error_code error, size_t) {
+        if (error) return self->Refuse("the TLS handshake failed: " + error.message());
+        self->timer.cancel();
+        self->accept(self->state.Tls(std::move(*self->tls), self->peer, self.get()));
+      });
 }
 
 void FrameLoop::State::Arrival::Refuse(const std::string& why) {
@@ -213,6 +232,7 @@ void FrameLoop::State::Arrival::Refuse(const std::string& why) {
 
 void FrameLoop::State::Arrival::Forget() {
   timer.cancel();
+  stranger.reset();
   error_code ignored;
   (tls ? tls->next_layer() : socket).close(ignored);
 }
@@ -244,7 +264,7 @@ void FrameLoop::State::Attempt::Greet() {
                        [self = shared_from_this()](error_code error) {
                          if (error) return self->Fail(HandshakeFailure(*self->tls, error));
                          const PeerAddress peer = PeerOf(self->tls->next_layer());
-                         self->Succeed(self->state.Tls(std::move(*self->tls), peer));
+                         self->Succeed(self->state.Tls(std::move(*self->tls), peer, nullptr));
                        });
 }
 

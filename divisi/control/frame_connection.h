@@ -28,6 +28,12 @@ class FrameConnection {
   // Queues a frame. Beyond kMostQueuedBytes the other side is taken for stuck: the connection ends.
   virtual void Send(std::vector<std::byte> frame) = 0;
   virtual void Close(const std::string& why) = 0;
+  // From now on one that was accepted is no stranger (below). Nothing happens to others.
+  virtual void Welcome() = 0;
+  // No frame is read, and silence is none, until Resume: what the other side says waits there. One
+  // frame may still come. A connection is read from when it starts.
+  virtual void Pause() = 0;
+  virtual void Resume() = 0;
   // The other side's address, "192.0.2.7:41234", and whether it is this machine's loopback.
   virtual const std::string& peer() const = 0;
   virtual bool peer_is_loopback() const = 0;
@@ -38,6 +44,13 @@ inline constexpr size_t kMostQueuedBytes = size_t{256} << 20;
 // other.
 inline constexpr Seconds kHeartbeat{0.5};
 inline constexpr Seconds kSilence{3};
+
+// Strangers: connections that a loop accepted and nobody has welcomed, also before they have said
+// anything. One ends after kHelloTime, or when it is the oldest of more than kMostStrangers: who
+// means to join says so at once. No frame of it is longer than kMostStrangerBytes.
+inline constexpr Seconds kHelloTime{10};
+inline constexpr size_t kMostStrangers = 256;
+inline constexpr uint32_t kMostStrangerBytes = uint32_t{64} << 10;
 
 // PEM files: this process's certificate with its chain, its key, and the authority that the other
 // side's certificate must come from.
@@ -60,9 +73,10 @@ class FrameLoop {
 
   // A new connection, or why one was refused, with its address.
   using OnAccept = std::function<void(Result<std::shared_ptr<FrameConnection>> connection)>;
-  // Listens for good; returns the port. Who connects speaks first, within kSilence. Who speaks
-  // plainly to a port that wants TLS, or TLS to one that does not, is told so where it can be, and
-  // refused. Errors: kUnavailable where the address cannot be had.
+  // Listens for good; returns the port. Who connects speaks first, within kSilence, and is a
+  // stranger until it is welcomed. Who speaks plainly to a port that wants TLS, or TLS to one that
+  // does not, is told so where it can be, and refused. Errors: kUnavailable where the address
+  // cannot be had.
   Result<int> Listen(const std::string& host, int port, OnAccept accept);
 
   // Calls done once, in the loop's thread, `timeout` later at most.

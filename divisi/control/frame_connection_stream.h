@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -10,6 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <deque>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -64,7 +67,37 @@ class Ending {
   virtual void End(const std::string& why) = 0;
 };
 
-// All members are the loop thread's own; Send and Close post to it.
+// A place among the strangers (frame_connection.h); whoever holds it gives it up in End.
+class Stranger : public std::enable_shared_from_this<Stranger> {
+ public:
+  using All = std::list<Stranger*>;  // Oldest first
+
+  Stranger(std::shared_ptr<All> all, const asio::any_io_executor& executor)
+      : all_(std::move(all)), at_(all_->insert(all_->end(), this)), timer_(executor) {}
+  ~Stranger() { all_->erase(at_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void BeginToWait() {
+    timer_.expires_after(Duration(kHelloTime));
+    timer_.async_wait([weak = weak_from_this()](error_code error) {
+      const auto self = error ? nullptr : weak.lock();
+      if (self) self->EndWith("no hello came within " + HumanSeconds(kHelloTime));
+    });
+  }
+  void Be(std::weak_ptr<Ending> who) { who_ = std::move(who); }
+  void EndWith(const std::string& why) const {
+    if (const auto who = who_.lock()) who->End(why);
+  }
+
+ private:
+  const std::shared_ptr<All> all_;  // Connections may outlive their loop.
+  const All::iterator at_;
+  asio::steady_timer timer_;
+  std::weak_ptr<Ending> who_;
+};
+
+// All members are the loop thread's own; what others call posts to it.
 template <typename Stream>
 class StreamConnection final : public FrameConnection,
                                public Ending,
@@ -75,6 +108,7 @@ class StreamConnection final : public FrameConnection,
     PeerAddress peer;
     size_t read = 0;  // Bytes of the first length that came already
     FirstBytes bytes{};
+    std::shared_ptr<Stranger> stranger;
   };
 
   StreamConnection(std::shared_ptr<asio::io_context> io, Stream stream, Arrived arrived)
@@ -82,6 +116,7 @@ class StreamConnection final : public FrameConnection,
         stream_(std::move(stream)),
         silence_(stream_.get_executor()),
         peer_(std::move(arrived.peer)),
+        stranger_(std::move(arrived.stranger)),
         length_(arrived.bytes),
         length_read_(arrived.read) {
     error_code ignored;
@@ -94,8 +129,7 @@ class StreamConnection final : public FrameConnection,
       self->on_frame_ = std::move(frame);
       self->on_end_ = std::move(end);
       if (self->ended_) return self->TellEnd();
-      self->WatchSilence();
-      self->ReadLength();
+      self->ReadNext();
     });
   }
   void Send(std::vector<std::byte> frame) override {
@@ -110,6 +144,18 @@ class StreamConnection final : public FrameConnection,
     asio::post(stream_.get_executor(),
                [self = this->shared_from_this(), why] { self->CloseWhenSent(why); });
   }
+  void Welcome() override {
+    Do([](StreamConnection& self) { self.stranger_.reset(); });
+  }
+  void Pause() override {
+    Do([](StreamConnection& self) { self.paused_ = true; });
+  }
+  void Resume() override {
+    Do([](StreamConnection& self) {
+      self.paused_ = false;
+      if (std::exchange(self.waiting_, false) && !self.ended_) self.ReadNext();
+    });
+  }
   const std::string& peer() const override { return peer_.text; }
   bool peer_is_loopback() const override { return peer_.loopback; }
 
@@ -120,10 +166,18 @@ class StreamConnection final : public FrameConnection,
     error_code ignored;
     stream_.lowest_layer().close(ignored);
     silence_.cancel();
+    stranger_.reset();
     TellEnd();
   }
 
  private:
+  // In the loop's thread: at once, where this is it.
+  template <typename Fn>
+  void Do(Fn fn) {
+    if (io_->stopped()) return;
+    asio::dispatch(stream_.get_executor(), [self = this->shared_from_this(), fn] { fn(*self); });
+  }
+
   void TellEnd() {
     if (!on_end_) return;
     on_frame_ = nullptr;
@@ -133,6 +187,7 @@ class StreamConnection final : public FrameConnection,
   // What was sent before, a refusal say, still goes out; the other side's silence bounds it.
   void CloseWhenSent(const std::string& why) {
     if (queue_.empty()) return End(why);
+    if (waiting_) WatchSilence();
     closing_ = true;
     why_ = why;
     on_frame_ = nullptr;
@@ -146,6 +201,13 @@ class StreamConnection final : public FrameConnection,
     });
   }
 
+  void ReadNext() {
+    waiting_ = paused_ && !closing_;
+    if (waiting_) return void(silence_.cancel());
+    WatchSilence();
+    ReadLength();
+  }
+
   void ReadLength() {
     const size_t have = std::exchange(length_read_, 0);
     asio::async_read(stream_, asio::buffer(length_.data() + have, kLengthBytes - have),
@@ -155,7 +217,8 @@ class StreamConnection final : public FrameConnection,
                        for (size_t i = 0; i < kLengthBytes; ++i) {
                          length |= std::to_integer<uint32_t>(self->length_[i]) << (8 * i);
                        }
-                       if (length > kMostFrameBytes) return self->End("a frame beyond the bound");
+                       const uint32_t most = self->stranger_ ? kMostStrangerBytes : kMostFrameBytes;
+                       if (length > most) return self->End("a frame beyond the bound");
                        self->ReadBody(length);
                      });
   }
@@ -174,10 +237,9 @@ class StreamConnection final : public FrameConnection,
   }
 
   void Deliver() {
-    WatchSilence();
     if (on_frame_) on_frame_(std::move(body_));
     body_ = {};
-    if (!ended_) ReadLength();
+    if (!ended_) ReadNext();
   }
 
   void Queue(std::vector<std::byte> frame) {
@@ -204,10 +266,13 @@ class StreamConnection final : public FrameConnection,
   Stream stream_;
   asio::steady_timer silence_;
   const PeerAddress peer_;
+  std::shared_ptr<Stranger> stranger_;  // While it is one
   OnFrame on_frame_;
   OnEnd on_end_;
   bool ended_ = false;
   bool closing_ = false;
+  bool paused_ = false;
+  bool waiting_ = false;  // With the next frame for Resume
   std::string why_;
   FirstBytes length_{};
   size_t length_read_ = 0;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <filesystem>
 #include <mutex>
+#include <thread>
 
 #include "divisi/control/cluster_message.h"
 #include "divisi/core/format.h"
@@ -126,6 +127,7 @@ void ExpectFramesBothWays(Pair& pair) {
   ASSERT_TRUE(server);
   EXPECT_EQ(pair.server.WaitForFrame().size(), 7u);
   EXPECT_TRUE(server->peer_is_loopback());
+  server->Welcome();
   for (const size_t size : {size_t{0}, size_t{1}, size_t{100'000}, size_t{5'000'000}}) {
     client->Send(Frame(size));
     server->Send(Frame(size + 1));
@@ -155,6 +157,11 @@ TEST(FrameConnectionTest, WhatWasSentBeforeACloseArrives) {
   Pair pair;
   pair.Meet();
   const Connection client = pair.client.WaitForConnection();
+  client->Send(Frame(1));
+  const Connection server = pair.server.WaitForConnection();
+  ASSERT_TRUE(server);
+  server->Welcome();
+  EXPECT_EQ(pair.server.WaitForFrame().size(), 1u);
   client->Send(Frame(3'000'000));
   client->Close("enough");
   EXPECT_EQ(pair.server.WaitForFrame().size(), 3'000'000u);
@@ -227,6 +234,105 @@ TEST(FrameConnectionTest, ALoopEndsWhateverItIsDoing) {
     ASSERT_TRUE(port.ok());
     for (int c = 0; c < 3; ++c) loop.Connect("127.0.0.1", *port, Seconds(5), [](auto) {});
   }
+}
+
+// A number of connections that a test keeps, and those of the listening side.
+struct Crowd {
+  Result<int> Listen() {
+    return server_loop.Listen("127.0.0.1", 0, [this](Result<Connection> given) {
+      if (!given) return;
+      const std::lock_guard lock(mutex);
+      accepted.push_back(*given);
+      (*given)->Start([](const std::vector<std::byte>&) {},
+                      [this](const std::string& why) { Ended(why); });
+      if (welcomes) (*given)->Welcome();
+    });
+  }
+  void Come(int port, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      client_loop.Connect("127.0.0.1", port, Seconds(20), [this](Result<Connection> given) {
+        ASSERT_TRUE(given.ok());
+        const std::lock_guard lock(mutex);
+        (*given)->Start([](const std::vector<std::byte>&) {},
+                        [this](const std::string&) {
+                          const std::lock_guard inner(mutex);
+                          ++clients_ended;
+                          told.notify_all();
+                        });
+        clients.push_back(*given);
+        (*given)->Send(EncodeClusterMessage(PingMessage{}));
+      });
+    }
+  }
+  void Ended(const std::string& why) {
+    const std::lock_guard lock(mutex);
+    ends.push_back(why);
+    told.notify_all();
+  }
+  // Both sides of every connection say that they are there, for so long, or until it holds.
+  void Ping(
+      Seconds time, const std::function<bool()>& until = [] { return false; }) {
+    for (Seconds past; past < time; past += kHeartbeat) {
+      std::unique_lock lock(mutex);
+      for (const auto* side : {&clients, &accepted}) {
+        for (const Connection& one : *side) one->Send(EncodeClusterMessage(PingMessage{}));
+      }
+      if (told.wait_for(lock, std::chrono::duration<double>(kHeartbeat.value), until)) return;
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable told;
+  bool welcomes = false;
+  std::vector<Connection> accepted, clients;
+  size_t clients_ended = 0;
+  std::vector<std::string> ends;
+  FrameLoop server_loop, client_loop;
+};
+
+TEST(FrameConnectionTest, AStrangerThatOnlyPingsEnds) {
+  Crowd strangers, welcome;
+  welcome.welcomes = true;
+  strangers.Come(*strangers.Listen(), 1);
+  welcome.Come(*welcome.Listen(), 1);
+  std::thread other([&] { welcome.Ping(kHelloTime * 1.3); });
+  strangers.Ping(kHelloTime * 0.3);
+  EXPECT_TRUE(strangers.ends.empty());
+  strangers.Ping(kHelloTime);
+  other.join();
+  ASSERT_EQ(strangers.ends.size(), 1);
+  EXPECT_NE(strangers.ends[0].find("no hello"), std::string::npos) << strangers.ends[0];
+  EXPECT_TRUE(welcome.ends.empty());
+}
+
+TEST(FrameConnectionTest, OfTooManyStrangersTheOldestEnds) {
+  Crowd crowd;
+  const int port = *crowd.Listen();
+  crowd.Come(port, kMostStrangers + 50);
+  crowd.Ping(kHelloTime * 0.8, [&] { return crowd.clients_ended >= 50; });
+  crowd.Ping(Seconds(0.5));
+  {
+    const std::lock_guard lock(crowd.mutex);
+    EXPECT_EQ(crowd.clients.size(), kMostStrangers + 50);
+    EXPECT_EQ(crowd.clients_ended, 50);
+    // Those that are welcome make way.
+    for (const Connection& one : crowd.accepted) one->Welcome();
+  }
+  crowd.Come(port, 50);
+  crowd.Ping(Seconds(2));
+  const std::lock_guard lock(crowd.mutex);
+  EXPECT_EQ(crowd.clients.size(), kMostStrangers + 100);
+  EXPECT_EQ(crowd.clients_ended, 50);
+}
+
+TEST(FrameConnectionTest, AStrangersFrameIsShort) {
+  Pair pair;
+  pair.Meet();
+  const Connection client = pair.client.WaitForConnection();
+  client->Send(Frame(kMostStrangerBytes));
+  EXPECT_EQ(pair.server.WaitForFrame().size(), kMostStrangerBytes);
+  client->Send(Frame(kMostStrangerBytes + 1));
+  EXPECT_NE(pair.server.WaitForEnd().find("beyond the bound"), std::string::npos);
 }
 
 TEST(FrameConnectionTest, NobodyThereIsAnErrorWithTheAddress) {

@@ -21,13 +21,25 @@ void GatewayLinks::Ping() {
   }
 }
 
+std::vector<std::shared_ptr<FrameConnection>> GatewayLinks::Open() const {
+  std::vector<std::shared_ptr<FrameConnection>> open;
+  for (const auto& [link, connection] : connections_) open.push_back(connection);
+  return open;
+}
+
 void GatewayLinks::Put(Arrival arrival) {
+  std::vector<std::shared_ptr<FrameConnection>> pausing;
   {
     const std::lock_guard lock(mutex_);
     if (arrival.link <= closed_) return;
     if (arrival.kind == Arrival::Kind::kEnded) connections_.erase(arrival.link);
+    waiting_ += arrival.frame.size() + sizeof arrival;
     arrivals_.push_back(std::move(arrival));
+    // Again at each: Resume of the last Take may have come after Pause.
+    paused_ = waiting_ > kMostWaiting;
+    if (paused_) pausing = Open();
   }
+  for (const auto& connection : pausing) connection->Pause();
   wake_();
 }
 
@@ -50,6 +62,7 @@ void GatewayLinks::Opened(LinkId link, const std::shared_ptr<FrameConnection>& c
     const std::lock_guard lock(mutex_);
     if (link <= closed_) return connection->Close("not wanted any more");
     connections_[link] = connection;
+    if (paused_) connection->Pause();
   }
   Put({.kind = Arrival::Kind::kConnected,
        .link = link,
@@ -80,14 +93,24 @@ void GatewayLinks::CloseAll() {
     const std::lock_guard lock(mutex_);
     closing = std::exchange(connections_, {});
     arrivals_.clear();
+    waiting_ = 0;
+    paused_ = false;
     closed_ = last_;
   }
   for (const auto& [link, connection] : closing) connection->Close("a new life");
 }
 
 std::deque<GatewayLinks::Arrival> GatewayLinks::Take() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(arrivals_, {});
+  std::vector<std::shared_ptr<FrameConnection>> resuming;
+  std::deque<Arrival> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    taken = std::exchange(arrivals_, {});
+    waiting_ = 0;
+    if (std::exchange(paused_, false)) resuming = Open();
+  }
+  for (const auto& connection : resuming) connection->Resume();
+  return taken;
 }
 
 }  // namespace divisi

@@ -1,5 +1,7 @@
 // A worker's connections to gateways, by the numbers that Membership gave them. What they bring
-// lies here until the deciding thread takes it.
+// lies here until the deciding thread takes it. Beyond kMostWaiting bytes nothing more is read
+// until then: gateways that have more to say keep it, and end the connection beyond
+// kMostQueuedBytes.
 //
 // Threads: one takes, dials and sends; a loop's own puts in, and calls `wake`. It also sends the
 // heartbeats, so that a worker in a long step is not taken for dead.
@@ -18,6 +20,8 @@
 #include "divisi/control/membership.h"
 
 namespace divisi {
+
+inline constexpr size_t kMostWaiting = size_t{32} << 20;
 
 class GatewayLinks {
  public:
@@ -44,12 +48,15 @@ class GatewayLinks {
  private:
   void Ping();
   void Put(Arrival arrival);
+  std::vector<std::shared_ptr<FrameConnection>> Open() const;  // With the lock held
   void Opened(LinkId link, const std::shared_ptr<FrameConnection>& connection);
 
   const std::function<void()> wake_;
   std::mutex mutex_;
   // Guarded by mutex_.
   std::deque<Arrival> arrivals_;
+  size_t waiting_ = 0;   // Bytes of them
+  bool paused_ = false;  // Nothing is read.
   std::map<LinkId, std::shared_ptr<FrameConnection>> connections_;
   LinkId closed_ = 0;  // Up to this number nothing counts any more.
   LinkId last_ = 0;

@@ -104,6 +104,7 @@ class Gateway {
     const std::lock_guard lock(mutex_);
     if (const auto* hello = std::get_if<HelloMessage>(&message)) {
       worker_ = hello->node;
+      connection_->Welcome();
       connection_->Send(EncodeClusterMessage(WelcomeMessage{kGateway}));
       joined_ = true;
     } else if (const auto* report = std::get_if<ReportMessage>(&message)) {

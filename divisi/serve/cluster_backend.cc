@@ -94,6 +94,7 @@ void ClusterBackend::State::Frame(LinkId link, std::vector<std::byte> bytes) {
     const auto from = registry.NodeOf(link);
     if (auto* hello = std::get_if<HelloMessage>(&*message)) {
       registry.Hello(link, std::move(*hello), clock.Now());
+      if (registry.NodeOf(link)) links.at(link)->Welcome();
     } else if (const auto* query = std::get_if<QueryMessage>(&*message)) {
       const auto answer = AnswerQuery(query->words, dispatcher, registry, clock.Now());
       Send(link, AnswerMessage{answer.ok(), answer ? *answer : answer.error().message});
