@@ -23,7 +23,7 @@ void Worker::State::Bury(const TransferId& id, Seconds now, bool well) {
 
 void Worker::State::On(NodeId from, AbortMessage m, Seconds now) {
   const bool sends = sending_.contains(m.id);
-  if (sends) EndSending(m.id, true, now);
+  if (sends) EndSending(m.id, End::kAborted, now);
   // P may have ended the request with its first token, which then waits here for the gateway, with
   // pages of an earlier chunk still being written.
   if (from == m.id.gateway) {
@@ -74,7 +74,7 @@ void Worker::State::PeerGone(NodeId peer, Seconds now) {
   }
   for (const TransferId& id : sending) {
     Refuse(id, Error{Code::kUnavailable, "the decode worker is gone"});
-    EndSending(id, true, now);
+    EndSending(id, End::kFailed, now);
   }
 }
 
@@ -175,9 +175,14 @@ void Worker::State::Verify() const {
     CHECK(!sending_.contains(id) || incoming.phase == Incoming::Phase::kFinished);
     CHECK(incoming.phase != Incoming::Phase::kStopping || incoming.writer);
   }
-  int64_t writing = 0;
-  for (const auto& [id, sending] : sending_) writing += sending.writing;
+  int64_t writing = 0, ended = counters_.transfers;
+  for (const auto& [id, sending] : sending_) {
+    writing += sending.writing;
+    ended -= sending.phase != Sending::Phase::kStopping;
+  }
   CHECK(writing == static_cast<int64_t>(write_of_.size()));
+  CHECK(ended == counters_.handovers + counters_.transfers_failed + counters_.transfers_aborted +
+                     counters_.transfers_answered);
   CHECK(tombstones_.size() == burials_.size());
 }
 

@@ -29,12 +29,14 @@ struct WorkerCounters {
   int64_t pages_received = 0;  // Taken over with a prompt; those present already not counted
   int64_t reservations = 0;    // Of D
   int64_t reservations_refused = 0;
-  int64_t transfers = 0;         // Of P, begun
-  int64_t handovers = 0;         // Of them, taken by D
-  int64_t transfers_failed = 0;  // Of them, ended by a write that failed or a D that did not take
-  int64_t expired_leases = 0;
-  TimeCounts transfer_times;  // Of P: from the first page sent until taken
-  TimeCounts tail_times;      // From the prompt's last chunk computed until taken
+  int64_t transfers = 0;  // Of P, begun. Those that are over are each one of the following four:
+  int64_t handovers = 0;  // taken by D;
+  int64_t transfers_failed = 0;    // a write failed, D did not take it in time, or D is gone;
+  int64_t transfers_aborted = 0;   // the gateway or D gave it up, or the gateway is silent;
+  int64_t transfers_answered = 0;  // the first token was the last.
+  int64_t expired_leases = 0;      // Of requests of D, replicas and P: the gateway was silent
+  TimeCounts transfer_times;       // Of P: from the first page sent until taken
+  TimeCounts tail_times;           // From the prompt's last chunk computed until taken
 
   WorkerCounters& operator+=(const WorkerCounters& other);
   WorkerCounters& operator-=(const WorkerCounters& other);
@@ -52,6 +54,8 @@ struct WorkerCounters {
       &WorkerCounters::transfers,
       &WorkerCounters::handovers,
       &WorkerCounters::transfers_failed,
+      &WorkerCounters::transfers_aborted,
+      &WorkerCounters::transfers_answered,
       &WorkerCounters::expired_leases};
   static constexpr TimeCounts WorkerCounters::*const kTimes[] = {&WorkerCounters::transfer_times,
                                                                  &WorkerCounters::tail_times};

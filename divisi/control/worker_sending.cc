@@ -62,30 +62,40 @@ void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
   --sending.writing;
   write_meter_.End(ok ? page_ : Bytes(0), now);
   counters_.pages_sent += ok;
-  if (!ok && sending.phase != Sending::Phase::kStopping) {
-    ++counters_.transfers_failed;
+  if (sending.phase == Sending::Phase::kStopping) return ForgetWhenWritten(id, now);
+  if (!ok) {
     Refuse(id, Error{Code::kUnavailable, "pages could not be written to the decode worker"});
-    return EndSending(id, true, now);
+    return EndSending(id, End::kFailed, now);
   }
-  if (sending.phase == Sending::Phase::kStopping) return EndSending(id, sending.tell_decode, now);
   HandOverWhenWritten(id, sending, now);
 }
 
-// Pages are the sources of writes under way: D is told, and the transfer forgotten, once there are
-// none. The content that they carry no longer matters, so they are free at once.
-void Worker::State::EndSending(const TransferId& id, bool tell_decode, Seconds now) {
+void Worker::State::EndSending(const TransferId& id, End how, Seconds now) {
   const auto found = sending_.find(id);
   if (found == sending_.end()) return Bury(id, now);
   Sending& sending = found->second;
-  if (sending.phase != Sending::Phase::kStopping) {
-    sending.phase = Sending::Phase::kStopping;
-    scheduler_.Cancel(sending.local);
-    local_.erase(sending.local);
-  }
-  sending.tell_decode |= tell_decode;
-  if (sending.writing > 0) return;
-  if (sending.tell_decode) Send(sending.decode, StoppedMessage{id});
-  const bool taken = !sending.tell_decode;
+  if (sending.phase != Sending::Phase::kStopping) Stop(sending, how);
+  sending.tell_decode |= how != End::kTaken;
+  ForgetWhenWritten(id, now);
+}
+
+// The content that writes under way carry no longer matters, so the pages are free at once.
+void Worker::State::Stop(Sending& sending, End how) {
+  sending.phase = Sending::Phase::kStopping;
+  scheduler_.Cancel(sending.local);
+  local_.erase(sending.local);
+  counters_.handovers += how == End::kTaken;
+  counters_.transfers_failed += how == End::kFailed;
+  counters_.transfers_aborted += how == End::kAborted;
+  counters_.transfers_answered += how == End::kAnswered;
+}
+
+// D is told, and the transfer forgotten, once no write is under way.
+void Worker::State::ForgetWhenWritten(const TransferId& id, Seconds now) {
+  const auto found = sending_.find(id);
+  if (found->second.writing > 0) return;
+  const bool taken = !found->second.tell_decode;
+  if (!taken) Send(found->second.decode, StoppedMessage{id});
   sending_.erase(found);
   Bury(id, now, taken);
 }
@@ -94,7 +104,6 @@ void Worker::State::On(NodeId from, TakenMessage m, Seconds now) {
   const auto found = sending_.find(m.id);
   if (found == sending_.end() || found->second.decode != from) return;
   if (found->second.phase != Sending::Phase::kHandedOver) return;
-  ++counters_.handovers;
   const Sending& sending = found->second;
   counters_.tail_times.Add(now - *sending.held_at);
   counters_.transfer_times.Add(now - sending.first_write.value_or(*sending.held_at));
@@ -103,7 +112,7 @@ void Worker::State::On(NodeId from, TakenMessage m, Seconds now) {
                         .computing = *sending.held_at - sending.began,
                         .writing = sending.written - *sending.held_at,
                         .taking = now - sending.written});
-  EndSending(m.id, false, now);
+  EndSending(m.id, End::kTaken, now);
 }
 
 void Worker::State::ApplySending(const TransferId& id, SchedulerEvent event, Seconds now) {
@@ -141,27 +150,32 @@ void Worker::State::FinishAtPrefill(const TransferId& id, Sending& sending, Sche
   incoming.error = std::move(event.error);
   // Before D is told: it says that P gave up, and the gateway would try again.
   SendTokens(id, incoming, 0, now);
-  EndSending(id, true, now);
+  EndSending(id, End::kAnswered, now);
   incoming_[id] = std::move(incoming);
 }
 
 void Worker::State::TickSending(Seconds now) {
-  std::vector<TransferId> expired;
+  std::vector<TransferId> silent, untaken;
   for (auto& [id, sending] : sending_) {
     if (sending.phase == Sending::Phase::kStopping) continue;
     const bool handed = sending.phase == Sending::Phase::kHandedOver;
-    if (now >= sending.lease_ends || (handed && now >= sending.taken_before)) {
-      expired.push_back(id);
+    if (now >= sending.lease_ends) {
+      silent.push_back(id);
+    } else if (handed && now >= sending.taken_before) {
+      untaken.push_back(id);
     } else if (handed && now >= sending.resend_at) {
       sending.resend_at = now + times_.resend;
       Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores});
     }
   }
-  for (const TransferId& id : expired) {
+  for (const TransferId& id : silent) {
     ++counters_.expired_leases;
-    ++counters_.transfers_failed;
+    Refuse(id, Error{Code::kDeadlineExceeded, "the gateway was not heard of for a whole lease"});
+    EndSending(id, End::kAborted, now);
+  }
+  for (const TransferId& id : untaken) {
     Refuse(id, Error{Code::kDeadlineExceeded, "the decode worker did not take the prompt in time"});
-    EndSending(id, true, now);
+    EndSending(id, End::kFailed, now);
   }
 }
 

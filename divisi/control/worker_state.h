@@ -61,6 +61,13 @@ class Worker::State {
     Seconds until;
     bool well = false;
   };
+  // How a transfer of P ends; each is counted as one.
+  enum class End {
+    kTaken,     // By D
+    kFailed,    // A write failed, D did not take it, or D is gone.
+    kAborted,   // By its gateway or D, or its gateway is silent.
+    kAnswered,  // Its first token was its last.
+  };
   // A request of P.
   struct Sending {
     enum class Phase { kComputing, kHandedOver, kStopping };
@@ -114,7 +121,10 @@ class Worker::State {
   // What P says of the prompt names only tokens of this model.
   Result<void> CheckTokens(const HandoverMessage& m) const;
   void FreeIncoming(std::map<TransferId, Incoming>::iterator at, Seconds now);
-  void EndSending(const TransferId& id, bool tell_decode, Seconds now);
+  // Of an unknown transfer: it never begins.
+  void EndSending(const TransferId& id, End how, Seconds now);
+  void Stop(Sending& sending, End how);
+  void ForgetWhenWritten(const TransferId& id, Seconds now);
   void TickIncoming(Seconds now);
   void TickSending(Seconds now);
 

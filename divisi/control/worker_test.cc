@@ -238,5 +238,96 @@ TEST(WorkerTest, AHandoverHasItsTimes) {
   EXPECT_TRUE(worker.TakeHandovers().empty());
 }
 
+// Transfers of a prefill worker that end in every way there is.
+class TransferEndsTest : public testing::Test {
+ protected:
+  TransferId Begin(uint64_t number, int64_t max_tokens, double now) {
+    const TransferId id{kGateway, number, 1};
+    worker_.Receive(
+        kGateway,
+        PrefillMessage{
+            .id = id, .request = Prompt(40, max_tokens), .decode = kDecode, .pages = {0, 1, 2}},
+        Seconds(now));
+    Compute(worker_, executor_);
+    return id;
+  }
+  void Written(bool ok, double now) {
+    for (const PageWrite& write : worker_.TakeWrites())
+      worker_.WriteDone(write.id, ok, Seconds(now));
+  }
+  std::vector<std::string> Refusals() {
+    std::vector<std::string> why;
+    for (const Outgoing& outgoing : worker_.TakeMessages()) {
+      if (const auto* refused = std::get_if<RefusedMessage>(&outgoing.message))
+        why.push_back(refused->error.message);
+    }
+    return why;
+  }
+  WorkerCounters counters() const { return worker_.stats().counters; }
+
+  Worker worker_{kPrefill, {.blocks = 64, .share_prefixes = false}, {}};
+  SimExecutor executor_{{.blocks = 64}};
+};
+
+TEST_F(TransferEndsTest, EachIsCountedOnce) {
+  Begin(1, 5, 0);
+  Written(true, 0);
+  worker_.Receive(kDecode, TakenMessage{{kGateway, 1, 1}}, Seconds(0));
+  Begin(2, 5, 0);
+  Written(false, 0);  // All three fail, the first ends it.
+  Begin(3, 1, 0);     // One token
+  Written(true, 0);
+  worker_.Receive(kGateway, AbortMessage{Begin(4, 5, 0)}, Seconds(0));
+  worker_.Receive(kDecode, AbortMessage{Begin(5, 5, 0)}, Seconds(0));
+  Written(true, 0);
+  Begin(6, 5, 0);
+  Written(true, 0);
+  for (int i = 1; i < 11; ++i) {
+    worker_.Receive(kGateway, RenewMessage{{kGateway, 6, 1}}, Seconds(i));
+    worker_.Tick(Seconds(i));
+  }
+  EXPECT_EQ(counters().transfers_failed, 2);  // Of D that did not take
+  EXPECT_EQ(counters().transfers_aborted, 2);
+  Begin(7, 5, 11);
+  worker_.Tick(Seconds(30));  // No word of the gateway
+  Written(true, 30);
+  EXPECT_EQ(counters().transfers_aborted, 3);
+  Begin(8, 5, 31);
+  worker_.PeerGone(kDecode, Seconds(31));
+  Written(false, 31);
+  const WorkerCounters all = counters();
+  EXPECT_EQ(all.transfers, 8);
+  EXPECT_EQ(all.handovers, 1);
+  EXPECT_EQ(all.transfers_failed, 3);
+  EXPECT_EQ(all.transfers_aborted, 3);
+  EXPECT_EQ(all.transfers_answered, 1);
+  EXPECT_EQ(worker_.stats().outgoing, 0);
+  worker_.Verify();
+}
+
+TEST_F(TransferEndsTest, WhoeverWasSilentIsNamed) {
+  Begin(1, 5, 0);
+  Written(true, 0);
+  Refusals();
+  worker_.Tick(Seconds(9.9));
+  EXPECT_TRUE(Refusals().empty());
+  worker_.Tick(Seconds(10));  // Gateway and D were silent alike: it is the gateway that hears this.
+  const auto why = Refusals();
+  ASSERT_EQ(why.size(), 1);
+  EXPECT_NE(why[0].find("the gateway was not heard"), std::string::npos) << why[0];
+  EXPECT_EQ(counters().expired_leases, 1);
+  EXPECT_EQ(counters().transfers_failed, 0);
+  Begin(2, 5, 20);
+  Written(true, 20);
+  Refusals();
+  worker_.Receive(kGateway, RenewMessage{{kGateway, 2, 1}}, Seconds(25));
+  worker_.Tick(Seconds(30));
+  const auto untaken = Refusals();
+  ASSERT_EQ(untaken.size(), 1);
+  EXPECT_NE(untaken[0].find("did not take"), std::string::npos) << untaken[0];
+  EXPECT_EQ(counters().expired_leases, 1);  // Nobody's lease ended.
+  EXPECT_EQ(counters().transfers_failed, 1);
+}
+
 }  // namespace
 }  // namespace divisi

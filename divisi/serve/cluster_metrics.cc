@@ -70,8 +70,12 @@ constexpr CounterName kCounters[] = {
      &WorkerCounters::transfers},
     {"divisi:kv_transfers_taken_total", "Of them, taken by the other worker.",
      &WorkerCounters::handovers},
-    {"divisi:kv_transfers_failed_total", "Of them, not written or not taken in time.",
+    {"divisi:kv_transfers_failed_total", "Of them, not written, not taken in time, or to one gone.",
      &WorkerCounters::transfers_failed},
+    {"divisi:kv_transfers_aborted_total", "Of them, given up by the gateway or the other worker.",
+     &WorkerCounters::transfers_aborted},
+    {"divisi:kv_transfers_answered_total", "Of them, ended by their first token.",
+     &WorkerCounters::transfers_answered},
     {"divisi:num_kv_expired_reqs_total", "Leases that ended without a word of the gateway.",
      &WorkerCounters::expired_leases}};
 

@@ -206,7 +206,8 @@ TEST(ServiceSimTest, CountersAddUpToThePlan) {
   EXPECT_EQ(p.transfers, 60);
   EXPECT_EQ(p.handovers, 40);
   EXPECT_EQ(p.tail_times.Count(), 40);
-  EXPECT_EQ(p.transfers_failed + p.expired_leases + d.expired_leases, 0);
+  EXPECT_EQ(p.transfers_answered, 20);
+  EXPECT_EQ(p.transfers_failed + p.transfers_aborted + p.expired_leases + d.expired_leases, 0);
 }
 
 }  // namespace

@@ -410,6 +410,7 @@ class Cluster {
     const WorkerStats stats = worker.worker().stats();
     report_.expired_leases += stats.counters.expired_leases;
     report_.handovers += stats.counters.handovers;
+    worker.worker().Verify();  // Its transfers add up, too.
     const std::string& fault = worker.executor().first_fault();
     if (!fault.empty()) Fault(Format("worker {}: {}", worker.id().value, fault));
   }
