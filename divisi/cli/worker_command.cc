@@ -85,23 +85,22 @@ void Run(const WorkerCommandOptions& options) {
   };
   const auto role = ParseRole(options.role);
   if (!role) FailCommand(role.error());
-  WorkerHost host({.role = *role,
-                   .name = options.name.empty() ? DefaultName() : options.name,
-                   .gateways = *gateways,
+  WorkerHost host({.core = {.role = *role,
+                            .name = options.name.empty() ? DefaultName() : options.name,
+                            .gateways = *gateways,
+                            .compatibility = CompatibilityOf(options.serve, *model),
+                            .scheduler = model->Scheduling(options.serve),
+                            .page = Bytes(pages.layout().PageBytes()),
+                            .patience = Seconds(options.patience_seconds)},
                    .etcd = options.etcd.Options(),
-                   .tls = *tls,
-                   .compatibility = CompatibilityOf(options.serve, *model),
-                   .scheduler = model->Scheduling(options.serve),
-                   .page = Bytes(pages.layout().PageBytes())},
+                   .tls = *tls},
                   *model->executor, make_carrier, clock, logger);
   static std::atomic<bool> stop{false};  // The waiting thread is never joined.
   std::thread([signal] {
     signal->ServeUntilAsked();
     stop = true;
   }).detach();
-  const auto ended = host.Run({.stop = stop,
-                               .drain = Seconds(options.serve.drain_seconds),
-                               .patience = Seconds(options.patience_seconds)});
+  const auto ended = host.Run({.stop = stop, .drain = Seconds(options.serve.drain_seconds)});
   if (!ended) FailCommand(ended.error());
 }
 

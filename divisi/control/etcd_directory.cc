@@ -361,6 +361,13 @@ EtcdDirectory::~EtcdDirectory() {
   s.thread.join();
 }
 
+void EtcdDirectory::Do(DirectoryAction action) {
+  if (auto* keep = std::get_if<KeepAction>(&action)) return Keep(keep->key, std::move(keep->value));
+  if (const auto* drop = std::get_if<DropAction>(&action)) return Drop(drop->key);
+  const auto& declare = std::get<DeclareAction>(action);
+  Declare(declare.key, declare.absent, declare.none_of);
+}
+
 void EtcdDirectory::Keep(const std::string& key, std::string value) {
   asio::post(state_->io, [state = state_.get(), key, value = std::move(value)]() mutable {
     state->session.Keep(key, std::move(value));

@@ -35,7 +35,8 @@ class EtcdDirectory {
 
   // Once; no event comes before.
   void Start(OnEvent event);
-  // As of EtcdSession; from any thread.
+  // Does what a core asks for. As of EtcdSession; from any thread.
+  void Do(DirectoryAction action);
   void Keep(const std::string& key, std::string value);
   void Drop(const std::string& key);
   void Declare(const std::string& key, const std::string& absent, const std::string& none_of);

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "divisi/control/directory.h"
 #include "divisi/core/json.h"
 #include "divisi/core/result.h"
 #include "divisi/core/units.h"
@@ -42,18 +43,6 @@ struct EtcdCall {
 struct EtcdWatch {
   uint64_t id = 0;
   std::string body;
-};
-
-struct DirectoryEvent {
-  enum class Kind {
-    kPut,   // The key is there, with this value.
-    kGone,  // It is no longer.
-    kUp,    // All that there is has been told, and what changes will be.
-    kDown,  // Until kUp nothing is known.
-  };
-  Kind kind = Kind::kPut;
-  std::string key;  // Behind the prefix
-  std::string value;
 };
 
 class EtcdSession {

@@ -1,5 +1,5 @@
 // A worker's view of its cluster: the gateways that it is to be connected to, which connection
-// carries a message, and which peers are gone. A pure state machine; WorkerHost carries it out.
+// carries a message, and which peers are gone. A pure state machine, a part of WorkerCore.
 //
 // Every gateway tells of every peer that it reaches, and vouches for it until it says otherwise or
 // its connection here has ended for longer than kSilence. A peer is gone when a gateway says that

@@ -215,6 +215,10 @@ void Registry::DirectoryUp(Seconds now) {
   if (directory_up_) return;
   directory_up_ = true;
   directory_since_ = now;
+  if (!options_.lease) return;
+  for (const auto& [node, member] : members_) {
+    if (member.link) actions_.emplace_back(VouchAction{node, true});
+  }
 }
 
 void Registry::DirectoryDown(Seconds now) {

@@ -114,7 +114,7 @@ class Registry {
   void Tick(Seconds now);
 
   // The directory: whether it is within reach, with all that it holds told; the leases that it
-  // knows; and whose death it has.
+  // knows; and whose death it has. When it is up, all who are reached are vouched for again.
   void DirectoryUp(Seconds now);
   void DirectoryDown(Seconds now);
   void Leased(NodeId node);

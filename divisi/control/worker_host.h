@@ -1,49 +1,36 @@
-// A worker process: the Worker with a clock, an executor, connections to its gateways and a carrier
-// of pages. One thread decides; another computes its steps, and the connections' loop only puts
-// frames into an inbox. So a message is answered while a step runs.
+// A worker process: the WorkerCore with a clock, an executor, connections to its gateways and a
+// carrier of pages. One thread decides; another computes its steps, and the connections' loop only
+// puts frames into an inbox. So a message is answered while a step runs.
 //
 // A worker that loses its gateways goes on with what it has until the leases end, and tries to come
-// back. One that was declared dead becomes a new one: all it had is dropped. control/membership.h
-// decides whom it is connected to and who of its peers is gone.
+// back. One that was declared dead becomes a new one: all it had is dropped.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "divisi/control/cluster_message.h"
 #include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
-#include "divisi/control/membership.h"
 #include "divisi/control/page_carrier.h"
-#include "divisi/control/worker.h"
+#include "divisi/control/worker_core.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/engine/executor.h"
-#include "divisi/engine/scheduler.h"
 
 namespace divisi {
 
 struct WorkerHostOptions {
-  WorkerRole role = WorkerRole::kReplica;
-  std::string name;  // For people
-  std::vector<GatewayAddress> gateways;
+  WorkerCoreOptions core;
   std::optional<EtcdOptions> etcd;  // Gateways are found there too
   std::optional<TlsFiles> tls;
-  Compatibility compatibility;
-  SchedulerOptions scheduler;
-  Bytes page;  // Of one page of KV
-  HandoffTimes times;
 };
 
 // When Run returns.
 struct WorkerLife {
   const std::atomic<bool>& stop;  // Set: the worker leaves
   Seconds drain;                  // What runs then may go on for so long.
-  Seconds patience;               // Without any gateway
 };
 
 class WorkerHost {
@@ -60,10 +47,8 @@ class WorkerHost {
 
   // Serves until it is to stop. Then its gateways are told, what runs goes on until it ends or
   // `drain` is over, and it returns.
-  // Errors: kUnavailable when no gateway was reached for `patience`; kInvalidArgument when a
-  // gateway refuses this worker (another model, say), with its reason, or where the data address is
-  // one that only this machine reaches and the gateway is on another; those of the carrier's maker,
-  // of FrameLoop::UseTls and of EtcdDirectory::Open.
+  // Errors: those of WorkerCore::Fate, of the carrier's maker, of FrameLoop::UseTls and of
+  // EtcdDirectory::Open.
   Result<void> Run(const WorkerLife& life);
 
  private:

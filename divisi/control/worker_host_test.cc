@@ -132,14 +132,14 @@ class Gateway {
 class WorkerHostTest : public testing::Test {
  protected:
   WorkerHostTest()
-      : host_({.role = WorkerRole::kDecode,
-               .name = "d",
-               .gateways = {{"127.0.0.1", gateway_.port()}},
-               .scheduler = {.blocks = 64},
-               .page = Bytes(1 << 20)},
+      : host_({.core = {.role = WorkerRole::kDecode,
+                        .name = "d",
+                        .gateways = {{"127.0.0.1", gateway_.port()}},
+                        .scheduler = {.blocks = 64},
+                        .page = Bytes(1 << 20)}},
               executor_, MakeCarrier, clock_, logger_),
         thread_([this] {
-          result_ = host_.Run({stop_, Seconds(0), Seconds(60)});
+          result_ = host_.Run({stop_, Seconds(0)});
         }) {}
   ~WorkerHostTest() override {
     stop_ = true;

@@ -1,6 +1,6 @@
 // The gateway's side of a cluster: a RequestBackend that runs requests on workers, which connect to
 // it. It passes on what they say to each other, so that a worker that was declared dead reaches
-// nobody any more. control/registry.h decides who is there, control/dispatcher.h who does what.
+// nobody any more. control/gateway_core.h decides; here are its connections, clock and clients.
 //
 // Threads: one loop runs connections, timers and sinks; Submit, Cancel and the rest are called from
 // any.
@@ -11,23 +11,18 @@
 
 #include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
+#include "divisi/control/gateway_core.h"
 #include "divisi/control/membership.h"
-#include "divisi/control/registry.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/serve/gateway_backend.h"
 
 namespace divisi {
 
-struct ClusterBackendOptions {
-  DispatcherOptions dispatch;
-  RegistryOptions registry;
-};
-
 class ClusterBackend final : public RequestBackend {
  public:
   // clock and logger outlive this.
-  ClusterBackend(ClusterBackendOptions options, const Clock& clock, Logger& logger);
+  ClusterBackend(GatewayCoreOptions options, const Clock& clock, Logger& logger);
   ~ClusterBackend() override;
 
   // Before Listen. Errors: as FrameLoop::UseTls.

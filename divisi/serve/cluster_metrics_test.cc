@@ -188,31 +188,27 @@ TEST_F(ClusterMetricsTest, IsTheTextFormat) {
 }
 
 TEST(ClusterQueryTest, WhatAWorkerHasNotSaidIsNull) {
-  Registry registry({9}, {});
-  Dispatcher dispatcher({9}, {});
-  registry.Hello(1, Hello(kFirst, WorkerRole::kDecode), Seconds(0));
-  dispatcher.AddWorker(kFirst, WorkerRole::kDecode);
-  const auto status = [&] { return AnswerQuery({"status"}, dispatcher, registry, Seconds(1)); };
+  GatewayCore gateway({9}, {});
+  gateway.Receive(1, Hello(kFirst, WorkerRole::kDecode), Seconds(0));
+  const auto status = [&] { return AnswerQuery({"status"}, gateway, Seconds(1)); };
   EXPECT_THAT(*status(), HasSubstr("\"pages_total\":null"));
   EXPECT_THAT(*status(), HasSubstr("\"prefill_tokens\":null"));
-  registry.Report(1, {.blocks_total = 64});
+  gateway.Receive(1, ReportMessage{.blocks_total = 64}, Seconds(0));
   EXPECT_THAT(*status(), HasSubstr("\"pages_total\":64"));
   EXPECT_THAT(*status(), HasSubstr("\"prefill_tokens\":0"));
-  registry.Ended(1, "reset", Seconds(1));
+  gateway.Ended(1, "reset", Seconds(1));
   EXPECT_THAT(*status(), HasSubstr("\"pages_total\":null"));
 }
 
 TEST(ClusterQueryTest, AWorkerThatEndsIsNotGivenNewRequests) {
-  Registry registry({9}, {});
-  Dispatcher dispatcher({9}, {});
-  registry.Hello(1, Hello(kFirst, WorkerRole::kDecode), Seconds(0));
-  dispatcher.AddWorker(kFirst, WorkerRole::kDecode);
+  GatewayCore gateway({9}, {});
+  gateway.Receive(1, Hello(kFirst, WorkerRole::kDecode), Seconds(0));
   const auto asked = [&](const std::vector<std::string>& words) {
-    return AnswerQuery(words, dispatcher, registry, Seconds(1)).ok();
+    return AnswerQuery(words, gateway, Seconds(1)).ok();
   };
   EXPECT_TRUE(asked({"drain", "w"}));
   EXPECT_TRUE(asked({"undrain", "w"}));
-  registry.Leave(1, {.drain = Seconds(30)});
+  gateway.Receive(1, LeaveMessage{.drain = Seconds(30)}, Seconds(1));
   EXPECT_FALSE(asked({"undrain", "w"}));
   EXPECT_FALSE(asked({"role", "w", "replica"}));
 }

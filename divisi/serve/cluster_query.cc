@@ -127,40 +127,32 @@ Result<Seconds> DrainTime(const std::vector<std::string>& words) {
 }
 
 // What an operator asks to change. True: done.
-Result<bool> Change(const std::vector<std::string>& words, Dispatcher& dispatcher,
-                    Registry& registry, Seconds now) {
+Result<bool> Change(const std::vector<std::string>& words, GatewayCore& gateway, Seconds now) {
   const bool drains = words.size() >= 2 && words.size() <= 3 && words[0] == "drain";
   const bool undrains = words.size() == 2 && words[0] == "undrain";
   const bool changes = words.size() == 3 && words[0] == "role";
   if (!drains && !undrains && !changes) return false;
-  ASSIGN_OR_RETURN(const NodeId node, registry.Named(words[1]));
+  ASSIGN_OR_RETURN(const NodeId node, gateway.registry().Named(words[1]));
   if (drains) {
     ASSIGN_OR_RETURN(const Seconds within, DrainTime(words));
-    registry.Drain(node, within);
-    dispatcher.Drain(node, now, within);
+    gateway.Drain(node, within, now);
     return true;
   }
-  if (registry.members().at(node).leaving) {
-    return Error{Code::kInvalidArgument,
-                 Format("{} was asked to stop and ends; it takes no new requests", words[1])};
-  }
-  WorkerRole role = registry.members().at(node).hello.role;
+  WorkerRole role = gateway.registry().members().at(node).hello.role;
   if (changes) {
     ASSIGN_OR_RETURN(role, ParseRole(words[2]));
   }
-  // Any worker can do each part: what it has under the old role it ends.
-  registry.SetRole(node, role);
-  if (!registry.members().at(node).away) dispatcher.AddWorker(node, role);
+  RETURN_IF_ERROR(gateway.Enlist(node, role, now));
   return true;
 }
 
 }  // namespace
 
-Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatcher& dispatcher,
-                                Registry& registry, Seconds now) {
+Result<std::string> AnswerQuery(const std::vector<std::string>& words, GatewayCore& gateway,
+                                Seconds now) {
   const bool asks = words.size() == 1 && words[0] == "status";
-  ASSIGN_OR_RETURN(const bool changed, Change(words, dispatcher, registry, now));
-  if (asks || changed) return StatusText(dispatcher, registry, now);
+  ASSIGN_OR_RETURN(const bool changed, Change(words, gateway, now));
+  if (asks || changed) return StatusText(gateway.dispatcher(), gateway.registry(), now);
   return Error{Code::kInvalidArgument,
                "expected status, drain NAME [TIME], undrain NAME, or role NAME ROLE"};
 }

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "divisi/control/dispatcher.h"
-#include "divisi/control/registry.h"
+#include "divisi/control/gateway_core.h"
 
 namespace divisi {
 
 // "status", "drain NAME [TIME]", "undrain NAME", "role NAME ROLE": the status afterwards, as JSON.
-// Errors: kNotFound for a worker that is not there; kInvalidArgument for other words, with these.
-Result<std::string> AnswerQuery(const std::vector<std::string>& words, Dispatcher& dispatcher,
-                                Registry& registry, Seconds now);
+// Errors: kNotFound for a worker that is not there; kInvalidArgument for other words, with these,
+// and for a worker that leaves.
+Result<std::string> AnswerQuery(const std::vector<std::string>& words, GatewayCore& gateway,
+                                Seconds now);
 
 }  // namespace divisi

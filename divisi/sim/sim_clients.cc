@@ -20,7 +20,7 @@ void SimClients::Submit(size_t index) {
   Client& client = clients_[index];
   SimGateway* gateway = gateway_at_(client.slot);
   if (gateway == nullptr || client.asked.ended()) return;
-  const auto number = gateway->dispatcher().Submit(client.asked.request(), schedule_.now());
+  const auto number = gateway->core().Submit(client.asked.request(), schedule_.now());
   if (!number) {
     ++counters_.refused;
     return client.asked.End();
@@ -35,7 +35,7 @@ void SimClients::Cancel(size_t index) {
   if (!client.number || client.asked.ended() || gateway == nullptr) return;
   ++counters_.cancelled;
   client.asked.End();
-  gateway->dispatcher().Cancel(*client.number, schedule_.now());
+  gateway->core().Cancel(*client.number, schedule_.now());
 }
 
 std::string SimClients::Take(size_t slot, const DispatchEvent& event) {

@@ -1,7 +1,7 @@
 // A whole cluster in one thread on a virtual clock: the production state machines of one to three
-// gateways (Dispatcher, Registry) and their workers (Worker, Membership), over modelled connections
-// that delay, drop and repeat messages, with or without a directory, with crashes, partitions,
-// false alarms, and processes that leave. Everything is drawn from the seed; the same seed runs the
+// gateways (GatewayCore) and their workers (WorkerCore), over modelled connections that delay, drop
+// and repeat messages, with or without a directory, with crashes, partitions, false alarms, and
+// processes that leave. Everything is drawn from the seed; the same seed runs the
 // same events.
 //
 // What is checked of every run:

@@ -1,62 +1,47 @@
-// A simulated gateway process: the production Dispatcher and Registry, joined as ClusterBackend
-// joins them. What it wants done is left for the cluster to take.
+// A simulated gateway process: the production GatewayCore over modelled connections and a modelled
+// directory, as ClusterBackend is over real ones.
 #pragma once
 
-#include <cstdint>
-#include <map>
+#include <cstddef>
 #include <utility>
-#include <vector>
 
-#include "divisi/control/dispatcher.h"
-#include "divisi/control/registry.h"
+#include "divisi/control/gateway_core.h"
+#include "divisi/sim/sim_directory.h"
+#include "divisi/sim/sim_links.h"
+#include "divisi/sim/sim_world.h"
 
 namespace divisi {
 
-struct SimFrame {
-  LinkId link = 0;
-  ClusterMessage message;
-};
+// Where the gateway of a slot is, for workers.
+GatewayAddress SimAddress(size_t slot);
+size_t SimSlot(const GatewayAddress& address);
 
 class SimGateway {
  public:
-  SimGateway(NodeId id, const DispatcherOptions& dispatch, RegistryOptions registry)
-      : id_(id), dispatcher_(id, dispatch), registry_(id, std::move(registry)) {}
+  // What world has outlives this.
+  SimGateway(NodeId id, size_t slot, GatewayCoreOptions options, const SimWorld& world);
+  // The process is gone without a word.
+  ~SimGateway();
+  SimGateway(const SimGateway&) = delete;
+  SimGateway& operator=(const SimGateway&) = delete;
 
-  NodeId id() const { return id_; }
-  Dispatcher& dispatcher() { return dispatcher_; }
-  const Dispatcher& dispatcher() const { return dispatcher_; }
-  Registry& registry() { return registry_; }
-  const Registry& registry() const { return registry_; }
+  GatewayCore& core() { return core_; }
+  const GatewayCore& core() const { return core_; }
 
-  void Frame(LinkId link, ClusterMessage message, Seconds now);
-  void Ended(LinkId link, Seconds now) { registry_.Ended(link, "lost", now); }
-  void Tick(Seconds now);
-  // Does what the registry asks for, and routes what the dispatcher says.
-  void Settle(Seconds now);
-
-  std::vector<SimFrame> TakeFrames() { return std::exchange(frames_, {}); }
-  std::vector<LinkId> TakeCloses() { return std::exchange(closes_, {}); }
-  std::vector<VouchAction> TakeVouches() { return std::exchange(vouches_, {}); }
-  std::vector<NodeId> TakeBurials() { return std::exchange(burials_, {}); }
+  // Does what the core asks for.
+  void Settle();
 
  private:
-  void Relay(NodeId from, RelayMessage relay, Seconds now);
-  void Do(SendAction& action, Seconds) { frames_.push_back({action.link, action.message}); }
-  void Do(CloseAction& action, Seconds) { closes_.push_back(action.link); }
-  void Do(JoinedAction& action, Seconds now);
-  void Do(DrainAction& action, Seconds now);
-  void Do(LostAction& action, Seconds now) { dispatcher_.RemoveWorker(action.node, now); }
-  void Do(VouchAction& action, Seconds) { vouches_.push_back(action); }
-  void Do(BuryAction& action, Seconds) { burials_.push_back(action.node); }
-  void Do(NoteAction&, Seconds) {}
+  void Do(SendAction& action) { world_.links.SendToWorker(action.link, std::move(action.message)); }
+  void Do(const CloseAction& action) { world_.links.CloseAtGateway(action.link); }
+  void Do(const DirectoryAction& action);
+  void Do(const ReportedAction&) {}
+  void Do(const QueryAction&) {}
+  void Do(const NoteAction&) {}
 
-  const NodeId id_;
-  Dispatcher dispatcher_;
-  Registry registry_;
-  std::vector<SimFrame> frames_;
-  std::vector<LinkId> closes_;
-  std::vector<VouchAction> vouches_;
-  std::vector<NodeId> burials_;
+  const SimWorld world_;
+  GatewayCore core_;
+  SimDirectory::Client client_ = 0;
 };
 
 }  // namespace divisi

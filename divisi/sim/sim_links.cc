@@ -19,10 +19,10 @@ SimLinks::SimLinks(SimSchedule& schedule, Random& random, const SimWeather& weat
 
 Seconds SimLinks::Soon() { return Seconds(random_.Exponential(weather_.delay.value)); }
 
-void SimLinks::Dial(size_t worker, size_t slot, LinkId at_worker, std::function<bool()> up) {
-  const End end{worker, slot, at_worker, ++last_};
-  schedule_.In(Soon(), [this, end, up = std::move(up)] {
-    if (!up() || Parted(end.worker, end.slot)) return listener_.refused(end);
+void SimLinks::Dial(size_t worker, NodeId life, size_t slot, LinkId at_worker) {
+  const End end{worker, life, slot, at_worker, ++last_};
+  schedule_.In(Soon(), [this, end] {
+    if (!listener_.both_up(end) || Parted(end.worker, end.slot)) return listener_.refused(end);
     connections_[end.at_gateway] = std::make_shared<Connection>(Connection{.end = end});
     listener_.connected(end);
   });
@@ -32,6 +32,7 @@ void SimLinks::SendToGateway(size_t worker, LinkId at_worker, ClusterMessage mes
   for (const auto& [link, connection] : connections_) {
     const End& end = connection->end;
     if (end.worker != worker || end.at_worker != at_worker) continue;
+    if (!connection->worker_open) continue;  // Of an earlier process
     return Send(connection, false, std::move(message));
   }
 }

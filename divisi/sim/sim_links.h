@@ -23,15 +23,17 @@ namespace divisi {
 
 class SimLinks {
  public:
-  // A connection's two ends: of the worker process `worker` its own number, at the gateway `slot`
-  // another.
+  // A connection's two ends: of the worker process `worker`, in one of its lives, its own number,
+  // at the gateway `slot` another.
   struct End {
     size_t worker = 0;
+    NodeId life;
     size_t slot = 0;
     LinkId at_worker = 0;
     LinkId at_gateway = 0;
   };
   struct Listener {
+    std::function<bool(const End&)> both_up;    // Asked when the call arrives
     std::function<void(const End&)> connected;  // At the worker
     std::function<void(const End&)> refused;
     std::function<void(const End&, bool at_worker)> ended;
@@ -44,8 +46,7 @@ class SimLinks {
   // All outlive this.
   SimLinks(SimSchedule& schedule, Random& random, const SimWeather& weather, Listener listener);
 
-  // `up` is asked when the call arrives.
-  void Dial(size_t worker, size_t slot, LinkId at_worker, std::function<bool()> up);
+  void Dial(size_t worker, NodeId life, size_t slot, LinkId at_worker);
   void SendToGateway(size_t worker, LinkId at_worker, ClusterMessage message);
   void SendToWorker(LinkId at_gateway, ClusterMessage message);
   // What was sent before still arrives.

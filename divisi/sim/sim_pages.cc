@@ -33,7 +33,7 @@ void SimPages::Land(NodeId from, const PageWrite& write) {
   }
   const Seconds answer = ok ? Seconds(random_.Exponential(weather_.delay.value)) : Seconds(0.3);
   schedule_.In(answer, [this, from, write, ok] {
-    if (SimWorker* writer = find_(from)) writer->worker().WriteDone(write.id, ok, schedule_.now());
+    if (SimWorker* writer = find_(from)) writer->core().WriteDone(write.id, ok, schedule_.now());
   });
 }
 

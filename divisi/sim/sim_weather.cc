@@ -55,10 +55,12 @@ SchedulerOptions DrawSimScheduler(Random& random) {
           .share_prefixes = random.Chance(0.8)};
 }
 
-WorkerCapacity SimCapacity(const SchedulerOptions& options) {
-  return {.max_sequences = options.max_sequences,
-          .step_tokens = options.max_batched_tokens,
-          .page = Bytes(static_cast<int64_t>(SimExecutor::PageBytes()))};
+WorkerCoreOptions SimWorkerOptions(WorkerRole role, const SchedulerOptions& scheduler) {
+  return {.role = role,
+          .name = RoleName(role),
+          .scheduler = scheduler,
+          .page = Bytes(static_cast<int64_t>(SimExecutor::PageBytes())),
+          .times = SimTimes()};
 }
 
 }  // namespace divisi

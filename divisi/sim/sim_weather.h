@@ -2,6 +2,7 @@
 #pragma once
 
 #include "divisi/control/dispatcher.h"
+#include "divisi/control/worker_core.h"
 #include "divisi/core/random.h"
 #include "divisi/core/units.h"
 #include "divisi/engine/scheduler.h"
@@ -26,7 +27,7 @@ HandoffTimes SimTimes();
 DispatcherOptions DrawSimDispatcher(Random& random);
 // Few pages and sequences: most requests have to wait for some.
 SchedulerOptions DrawSimScheduler(Random& random);
-// What a worker with these says of itself.
-WorkerCapacity SimCapacity(const SchedulerOptions& options);
+// All but its gateways
+WorkerCoreOptions SimWorkerOptions(WorkerRole role, const SchedulerOptions& scheduler);
 
 }  // namespace divisi

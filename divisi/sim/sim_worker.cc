@@ -4,102 +4,91 @@
 #include <variant>
 
 #include "divisi/sim/sim_client.h"
-#include "divisi/sim/sim_weather.h"
+#include "divisi/sim/sim_gateway.h"
+#include "divisi/sim/sim_links.h"
+#include "divisi/sim/sim_pages.h"
 
 namespace divisi {
 
-SimWorker::SimWorker(WorkerRole role, SchedulerOptions options,
-                     const std::vector<GatewayAddress>& gateways)
-    : role_(role), options_(std::move(options)) {
-  membership_.Expect(gateways);
+SimWorker::SimWorker(size_t index, WorkerCoreOptions options, const SimWorld& world)
+    : index_(index), options_(std::move(options)), world_(world) {}
+
+template <typename Fn>
+void SimWorker::Later(Seconds wait, Fn fn) {
+  world_.schedule.In(wait, [this, of = life(), fn = std::move(fn)] {
+    if (up_ && life() == of) fn();
+  });
 }
 
-void SimWorker::BeNew(NodeId id) {
-  membership_.BeNew();
-  id_ = id;
-  worker_ = std::make_unique<Worker>(id, options_, SimTimes(), SimCapacity(options_).page);
+// ---- Lives
+
+void SimWorker::Start(NodeId life) {
+  up_ = true;
+  core_.emplace(options_, world_.schedule.now());
+  if (world_.directory != nullptr) {
+    client_ = world_.directory->Join("gateway/",
+                                     [this](const DirectoryEvent& event) { core_->Told(event); });
+  }
+  BeNew(life);
+}
+
+void SimWorker::BeNew(NodeId life) {
   executor_ = std::make_unique<SimExecutor>(
-      SimExecutorOptions{.blocks = options_.blocks, .vocab = kSimVocab});
+      SimExecutorOptions{.blocks = options_.scheduler.blocks, .vocab = kSimVocab});
   peers_.clear();
   barred_.clear();
-  frames_.clear();
-  rejected_ = stepping = false;
+  core_->BeNew(life, {.address = "sim"});
 }
 
-void SimWorker::Connected(LinkId link) {
-  membership_.Connected(link);
-  const WorkerCapacity capacity = SimCapacity(options_);
-  frames_.push_back(
-      {link, HelloMessage{.node = id_,
-                          .role = role_,
-                          .pages = options_.blocks,
-                          .max_sequences = capacity.max_sequences,
-                          .step_tokens = capacity.step_tokens,
-                          .page_bytes = capacity.page.value,
-                          .data_address = "sim",
-                          .gateways = static_cast<uint32_t>(membership_.gateways())}});
+void SimWorker::Leave() {
+  up_ = false;
+  if (world_.directory != nullptr) world_.directory->Leave(client_);
 }
 
-void SimWorker::Frame(LinkId link, ClusterMessage message, Seconds now) {
-  membership_.Heard(now);
-  if (auto* relay = std::get_if<RelayMessage>(&message)) {
-    if (relay->to == id_) worker_->Receive(relay->from, std::move(relay->message), now);
-  } else if (const auto* welcome = std::get_if<WelcomeMessage>(&message)) {
-    membership_.Welcomed(link, welcome->gateway);
-    if (drain_) frames_.push_back({link, LeaveMessage{.drain = *drain_}});
-  } else if (const auto* reject = std::get_if<RejectMessage>(&message)) {
-    rejected_ = reject->dead;
-  } else if (const auto* up = std::get_if<PeerUpMessage>(&message)) {
-    if (membership_.PeerUp(link, up->node)) {
-      peers_.insert(up->node);
-    } else {
-      frames_.push_back({link, PeerGoneMessage{up->node}});
-    }
-  } else if (const auto* lost = std::get_if<PeerGoneMessage>(&message)) {
-    membership_.PeerLost(link, lost->node, lost->loss);
-  }
+void SimWorker::Crash() {
+  up_ = false;
+  if (world_.directory != nullptr) world_.directory->Lost(client_);
 }
 
-void SimWorker::Tick(Seconds now) {
-  for (const NodeId peer : membership_.TakeGone(now)) {
-    peers_.erase(peer);
-    barred_.insert(peer);
-    worker_->PeerGone(peer, now);
-  }
-  worker_->Tick(now);
-}
-
-void SimWorker::TellAll(const ClusterMessage& message) {
-  for (const LinkId link : membership_.Joined()) frames_.push_back({link, message});
-}
-
-void SimWorker::Report() {
-  const WorkerStats stats = worker_->stats();
-  TellAll(ReportMessage{.prompt_backlog = stats.scheduler.prompt_backlog,
-                        .counters = stats.counters,
-                        .rates = stats.rates});
-}
+// ---- What the core asks for
 
 void SimWorker::Settle() {
-  for (Outgoing& outgoing : worker_->TakeMessages()) {
-    const NodeId gateway = IdOf(outgoing.message).gateway;
-    const auto link = outgoing.to == gateway ? membership_.RouteTo(gateway)
-                                             : membership_.RouteVia(gateway, outgoing.to);
-    if (!link) continue;
-    frames_.push_back({*link, RelayMessage{id_, outgoing.to, std::move(outgoing.message)}});
+  StartStep();
+  for (WorkerAction& action : core_->TakeActions()) {
+    std::visit([this](auto& each) { Do(each); }, action);
   }
 }
 
-void SimWorker::Leave(Seconds drain) {
-  drain_ = drain;
-  TellAll(LeaveMessage{.drain = drain});
+void SimWorker::StartStep() {
+  const StepPlan* plan = core_->BeginStep(world_.schedule.now());
+  if (plan == nullptr) return;
+  std::vector<SliceResult> results = executor_->Execute(*plan);
+  Later(Seconds(0.002 + 0.0002 * static_cast<double>(plan->tokens)),
+        [this, results = std::move(results)] { core_->EndStep(results, world_.schedule.now()); });
 }
 
-void SimWorker::LeaveNow() { TellAll(LeaveMessage{.now = true}); }
+void SimWorker::Do(const DialAction& dial) {
+  world_.links.Dial(index_, life(), SimSlot(dial.address), dial.link);
+}
 
-bool SimWorker::Idle() const {
-  const WorkerStats stats = worker_->stats();
-  return stats.incoming == 0 && stats.outgoing == 0;
+void SimWorker::Do(SendAction& action) {
+  world_.links.SendToGateway(index_, action.link, std::move(action.message));
+}
+
+// A fence takes a while; until then the peer's writes land.
+void SimWorker::Do(const BarAction& action) {
+  peers_.erase(action.node);
+  const Seconds fence(world_.random.Exponential(world_.weather.write_delay.value));
+  Later(fence, [this, peer = action.node] {
+    barred_.insert(peer);
+    core_->Barred(peer, world_.schedule.now());
+  });
+}
+
+void SimWorker::Do(const PageWrite& write) { world_.pages.Write(life(), write); }
+
+void SimWorker::Do(const DirectoryAction& action) {
+  if (world_.directory != nullptr) world_.directory->Do(client_, action);
 }
 
 }  // namespace divisi

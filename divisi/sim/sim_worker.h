@@ -1,73 +1,71 @@
-// A simulated worker process: the production Worker and Membership, joined as WorkerHost joins
-// them, over an executor that knows what its pages hold. A process has lives: one that was declared
-// dead goes on as a new one.
+// A simulated worker process: the production WorkerCore over modelled connections, pages, steps and
+// a modelled directory, as WorkerHost is over real ones. A process has lives: one that was declared
+// dead goes on as a new one, and one that ended is started again.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <set>
-#include <utility>
-#include <vector>
 
-#include "divisi/control/membership.h"
-#include "divisi/control/worker.h"
-#include "divisi/engine/scheduler.h"
+#include "divisi/control/worker_core.h"
+#include "divisi/sim/sim_directory.h"
 #include "divisi/sim/sim_executor.h"
-#include "divisi/sim/sim_gateway.h"
+#include "divisi/sim/sim_world.h"
 
 namespace divisi {
 
 class SimWorker {
  public:
-  SimWorker(WorkerRole role, SchedulerOptions options, const std::vector<GatewayAddress>& gateways);
+  // index: as SimLinks has it. What world has outlives this.
+  SimWorker(size_t index, WorkerCoreOptions options, const SimWorld& world);
 
-  // Begins a life.
-  void BeNew(NodeId id);
-  NodeId id() const { return id_; }
-  WorkerRole role() const { return role_; }
-  const SchedulerOptions& options() const { return options_; }
-  Membership& membership() { return membership_; }
-  Worker& worker() { return *worker_; }
-  const Worker& worker() const { return *worker_; }
+  // The process starts, with this as its first life.
+  void Start(NodeId life);
+  // The process goes on with another.
+  void BeNew(NodeId life);
+  // It is gone, with its word to the directory or without any.
+  void Leave();
+  void Crash();
+  bool up() const { return up_; }
+
+  size_t index() const { return index_; }
+  NodeId life() const { return core_->self(); }
+  // Of the last life, where it is not up.
+  WorkerCore& core() { return *core_; }
+  const WorkerCore& core() const { return *core_; }
   SimExecutor& executor() { return *executor_; }
   const SimExecutor& executor() const { return *executor_; }
 
-  void Connected(LinkId link);
-  void Frame(LinkId link, ClusterMessage message, Seconds now);
-  void Tick(Seconds now);
-  void Report();
-  // Routes what the worker says.
+  // Does what the core asks for, and begins its next step.
   void Settle();
-  // It asks its gateways for no more requests; LeaveNow ends it.
-  void Leave(Seconds drain);
-  void LeaveNow();
-  void Stay() { drain_.reset(); }  // The next life
-  bool leaving() const { return drain_.has_value(); }
-  bool Idle() const;
 
-  // A gateway told it that it is dead.
-  bool rejected() const { return rejected_; }
   // Its writes to peers that it was not told of, and those of peers that it has barred, fail.
   bool Knows(NodeId peer) const { return peers_.contains(peer); }
   bool Bars(NodeId peer) const { return barred_.contains(peer); }
 
-  std::vector<SimFrame> TakeFrames() { return std::exchange(frames_, {}); }
-
-  bool stepping = false;
-
  private:
-  void TellAll(const ClusterMessage& message);
+  void StartStep();
+  void Do(const DialAction& dial);
+  void Do(SendAction& action);
+  void Do(const AddPeerAction& action) { peers_.insert(action.node); }
+  void Do(const BarAction& action);
+  void Do(const PageWrite& write);
+  void Do(const DirectoryAction& action);
+  void Do(const LogAction&) {}
+  // Runs it later, if that life still is.
+  template <typename Fn>
+  void Later(Seconds wait, Fn fn);
 
-  const WorkerRole role_;
-  const SchedulerOptions options_;
-  Membership membership_;
-  NodeId id_;
-  std::unique_ptr<Worker> worker_;
+  const size_t index_;
+  const WorkerCoreOptions options_;
+  const SimWorld world_;
+  bool up_ = false;
+  SimDirectory::Client client_ = 0;
+  std::optional<WorkerCore> core_;
+  // Of this life
   std::unique_ptr<SimExecutor> executor_;
   std::set<NodeId> peers_, barred_;
-  bool rejected_ = false;
-  std::optional<Seconds> drain_;
-  std::vector<SimFrame> frames_;
 };
 
 }  // namespace divisi

@@ -1,0 +1,23 @@
+// What the processes of a simulated cluster share.
+#pragma once
+
+#include "divisi/core/random.h"
+#include "divisi/sim/sim_schedule.h"
+#include "divisi/sim/sim_weather.h"
+
+namespace divisi {
+
+class SimDirectory;
+class SimLinks;
+class SimPages;
+
+struct SimWorld {
+  SimSchedule& schedule;
+  Random& random;
+  const SimWeather& weather;
+  SimLinks& links;
+  SimPages& pages;
+  SimDirectory* directory = nullptr;  // Null: there is none.
+};
+
+}  // namespace divisi
