@@ -16,14 +16,21 @@ void SimPages::Part(const SimWorker& a, const SimWorker& b, Seconds length) {
   schedule_.In(length, [this, pair] { parted_.erase(pair); });
 }
 
+// A card goes on with what it was told, for seconds at times: only a fence keeps it out.
+void SimPages::LandLate(SimWorker& target, NodeId from, const PageWrite& write) {
+  const std::vector<std::byte> junk(SimExecutor::PageBytes(), std::byte{0x5a});
+  target.executor().WritePage(write.to_page, junk);
+  if (!random_.Chance(0.9)) return;
+  schedule_.In(Seconds(random_.Uniform()), [this, from, write] { Land(from, write); });
+}
+
 void SimPages::Land(NodeId from, const PageWrite& write) {
   SimWorker* source = find_(from);
   SimWorker* target = find_(write.to);
   const bool barred = target == nullptr || target->Bars(from);
   if (source == nullptr) {
     ++late_writes_;
-    const std::vector<std::byte> junk(SimExecutor::PageBytes(), std::byte{0x5a});
-    if (!barred) target->executor().WritePage(write.to_page, junk);
+    if (!barred) LandLate(*target, from, write);
     return;
   }
   const bool ok = !barred && source->Knows(write.to) &&

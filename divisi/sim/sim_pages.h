@@ -1,5 +1,6 @@
 // Pages on their way between simulated workers. A page is read when it lands, as a card that reads
-// memory late would; one whose writer has died meanwhile lands as junk unless it was barred.
+// memory late would; one whose writer has died meanwhile lands as junk, again and again, unless it
+// was barred.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,7 @@ class SimPages {
   using Pair = std::pair<const SimWorker*, const SimWorker*>;
 
   void Land(NodeId from, const PageWrite& write);
+  void LandLate(SimWorker& target, NodeId from, const PageWrite& write);
 
   SimSchedule& schedule_;
   Random& random_;

@@ -78,7 +78,7 @@ void SimWorker::Do(SendAction& action) {
 // A fence takes a while; until then the peer's writes land.
 void SimWorker::Do(const BarAction& action) {
   peers_.erase(action.node);
-  const Seconds fence(world_.random.Exponential(world_.weather.write_delay.value));
+  const Seconds fence(world_.random.Uniform() * world_.random.Uniform());
   Later(fence, [this, peer = action.node] {
     barred_.insert(peer);
     core_->Barred(peer, world_.schedule.now());
