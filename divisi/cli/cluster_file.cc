@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "divisi/cli/control_options.h"
+#include "divisi/control/route_choice.h"
 #include "divisi/core/format.h"
 #include "divisi/core/yaml_fields.h"
 
@@ -85,8 +86,9 @@ Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& fi
           gateway.Get<int64_t>("control_port", {.fallback = 8001, .least = 1, .most = 65535});
       if (ports.control == 0) control = own_control;
       Append(plan.gateway.args, {"--host", host});
-      if (const auto policy = gateway.Find<std::string>(
-              "policy", {.one_of = {"round-robin", "least-loaded", "expected-ttft"}})) {
+      if (const auto policy = gateway.Find<std::string>("policy")) {
+        const auto parsed = ParsePolicy(*policy);
+        if (!parsed) gateway.Fail("policy", parsed.error().message);
         Append(plan.gateway.args, {"--policy", *policy});
       }
       if (const auto from = gateway.Find<std::string>("disaggregate_from")) {
@@ -99,8 +101,9 @@ Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& fi
     Append(plan.gateway.args,
            {"--port", Format("{}", http), "--control-port", Format("{}", control)});
     top.EachOf("workers", [&](YamlFields& group) {
-      const auto role = group.Get<std::string>(
-          "role", {.fallback = "replica", .one_of = {"replica", "prefill", "decode"}});
+      const auto role = group.Get<std::string>("role", {.fallback = "replica"});
+      const auto known = ParseRole(role);
+      if (!known) group.Fail("role", known.error().message);
       const auto count =
           group.Get<int64_t>("count", {.fallback = 1, .least = 1, .most = kMostClusterWorkers});
       ClusterProcess worker{role,

@@ -65,8 +65,10 @@ TEST(ClusterFileTest, SaysWhatIsWrongWithLineAndKey) {
     ASSERT_FALSE(plan);
     EXPECT_THAT(plan.error().message, HasSubstr(with));
   };
-  fails("model: m\ngateway: {policy: fastest}\nworkers: [{role: replica}]", "c.yaml:2");
-  fails("model: m\nworkers: [{role: both}]", "role");
+  fails("model: m\ngateway: {policy: fastest}\nworkers: [{role: replica}]",
+        "c.yaml:2: gateway.policy: 'fastest' is no policy");
+  fails("model: m\nworkers: [{role: both}]",
+        "c.yaml:2: workers[0].role: 'both' is no role; there are replica, prefill and decode");
   fails("model: m\nworkers: [{role: replica, count: 65}]", "count");
   fails("model: m\nworkers: [{count: 40}, {count: 40}]", "more than 64 workers");
   fails("model: m", "at least one worker");

@@ -35,7 +35,7 @@ void AddBenchEngineCommand(CLI::App& app);
 void AddBenchServeCommand(CLI::App& app);
 void AddCalcCommand(CLI::App& app);
 void AddCatalogCommand(CLI::App& app);
-void AddClusterCommand(CLI::App& app);  // divisi cluster status | drain | role
+void AddClusterCommand(CLI::App& app);  // divisi cluster status | drain | undrain | role
 void AddGatewayCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 void AddPlanCommand(CLI::App& app);

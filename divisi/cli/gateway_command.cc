@@ -76,7 +76,8 @@ class GatewayProcess {
                   .version = DIVISI_VERSION},
                  clock_, logger) {}
 
-  Result<void> Start() {
+  // From when it is loaded, `stop` stops it in order.
+  Result<void> Start(StopSignal& stop) {
     ASSIGN_OR_RETURN(const int control, StartControl());
     auto http =
         HttpServer::Start({.host = options_.serve.host, .port = options_.serve.port}, gateway_);
@@ -90,6 +91,7 @@ class GatewayProcess {
     model.max_model_len = wanted > 0 ? wanted : int64_t{spec.max_positions};
     model.limited_by = wanted > 0 ? "--max-model-len" : "";
     gateway_.SetModel(std::move(model));
+    stop.Serve();
     std::printf("control on %s:%d\nlistening on http://%s:%d\n", options_.control_host.c_str(),
                 control, options_.serve.host.c_str(), http_->port());
     std::fflush(stdout);
@@ -129,8 +131,8 @@ void Run(const GatewayCommandOptions& options) {
   RaiseDescriptorLimit();
   Logger logger(LogOptions(options.serve));
   GatewayProcess process(options, logger);
-  if (const auto started = process.Start(); !started) FailCommand(started.error());
-  stop->ServeUntilAsked();
+  if (const auto started = process.Start(*stop); !started) FailCommand(started.error());
+  stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping", {{"drain_seconds", options.serve.drain_seconds}});
   process.Stop();
 }

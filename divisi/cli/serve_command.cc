@@ -30,7 +30,8 @@ class Server {
                   .version = DIVISI_VERSION},
                  clock_, logger) {}
 
-  Result<void> Start();
+  // From when it is loaded, `stop` stops it in order.
+  Result<void> Start(StopSignal& stop);
   void Stop() {
     gateway_.Drain();
     http_->Stop(Seconds(options_.drain_seconds));
@@ -49,13 +50,14 @@ class Server {
   std::optional<HttpServer> http_;  // Last: it is stopped before what it serves goes.
 };
 
-Result<void> Server::Start() {
+Result<void> Server::Start(StopSignal& stop) {
   const Seconds began = clock_.Now();
   // Listening comes first: a taken port is known at once, and probes see a server that loads.
   ASSIGN_OR_RETURN(HttpServer http,
                    HttpServer::Start({.host = options_.host, .port = options_.port}, gateway_));
   http_.emplace(std::move(http));
   RETURN_IF_ERROR(LoadModel());
+  stop.Serve();
   ModelExecutor& executor = *model_->executor;
   const ModelExecutor::LoadTimes& times = executor.load_times();
   logger_.Log(LogLevel::kInfo, "ready",
@@ -97,8 +99,8 @@ void Serve(const ServeOptions& options) {
   RaiseDescriptorLimit();
   Logger logger(LogOptions(options));
   Server server(options, logger);
-  if (const auto started = server.Start(); !started) FailCommand(started.error());
-  stop->ServeUntilAsked();
+  if (const auto started = server.Start(*stop); !started) FailCommand(started.error());
+  stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping",
              {{"drain_seconds", options.drain_seconds}, {"note", "a second signal stops at once"}});
   server.Stop();

@@ -25,9 +25,9 @@ void StopSignal::Watch() {
   _exit(128 + signal);
 }
 
-void StopSignal::ServeUntilAsked() {
+const std::atomic<bool>& StopSignal::Serve() {
   serving_ = true;
-  asked_.wait(false);
+  return asked_;
 }
 
 }  // namespace divisi

@@ -16,8 +16,9 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // From now on there is something to stop in order. Returns when a signal asks for it.
-  void ServeUntilAsked();
+  // From now on there is something to stop in order, so before anyone is told that it serves.
+  // What is returned turns true, and notifies, once a signal asks for it.
+  const std::atomic<bool>& Serve();
 
  private:
   void Watch();

@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "divisi/cli/cluster_file.h"
 #include "divisi/cli/commands.h"
+#include "divisi/cli/line_cutter.h"
 #include "divisi/cli/parent_death.h"
 #include "divisi/cli/stop_signal.h"
 #include "divisi/core/clock.h"
@@ -32,6 +32,8 @@ constexpr Seconds kFirstRestart{0.5};
 constexpr Seconds kMostRestart{10};
 // A life that lasted this long counts as a start that went well.
 constexpr Seconds kHealthy{10};
+// Of one child's output at a time: more than a pipe holds.
+constexpr int kMostReads = 64;
 // A process takes so long to end beside what it may drain.
 constexpr Seconds kStopMargin{10};
 
@@ -83,14 +85,14 @@ class Child {
   // Prints whole lines of what there is.
   void Drain() {
     char buffer[4096];
-    while (output_ >= 0) {
+    for (int i = 0; i < kMostReads && output_ >= 0; ++i) {
       const ssize_t got = read(output_, buffer, sizeof buffer);
-      if (got <= 0) break;
-      partial_.append(buffer, static_cast<size_t>(got));
-    }
-    for (size_t end; (end = partial_.find('\n')) != std::string::npos;) {
-      std::printf("[%s] %s\n", process_.name.c_str(), partial_.substr(0, end).c_str());
-      partial_.erase(0, end + 1);
+      if (got < 0) break;
+      if (got == 0) {
+        CloseOutput();
+        break;
+      }
+      for (const std::string& line : lines_.Take({buffer, static_cast<size_t>(got)})) Print(line);
     }
     std::fflush(stdout);
   }
@@ -100,8 +102,8 @@ class Child {
     int status = 0;
     if (pid_ < 0 || waitpid(pid_, &status, WNOHANG) != pid_) return false;
     Drain();
-    close(output_);
-    output_ = pid_ = -1;
+    CloseOutput();
+    pid_ = -1;
     exit_status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     StartLater(now);
     return true;
@@ -126,11 +128,22 @@ class Child {
   Seconds patience() const { return process_.drain + kStopMargin; }
 
  private:
+  void Print(const std::string& line) const {
+    std::printf("[%s] %s\n", process_.name.c_str(), line.c_str());
+  }
+  // At its end, which poll would tell of again and again.
+  void CloseOutput() {
+    if (output_ < 0) return;
+    close(output_);
+    output_ = -1;
+    if (const auto rest = lines_.End()) Print(*rest);
+  }
+
   ClusterProcess process_;
   pid_t pid_ = -1;
   int output_ = -1;
   int exit_status_ = 0;
-  std::string partial_;
+  LineCutter lines_;
   Seconds started_, restart_at_;
   Seconds wait_ = kFirstRestart * 0.5;
 };
@@ -203,7 +216,7 @@ class Family {
     bool killed = false;
     while (child.running()) {
       Wait(Seconds(0.05));
-      child.Reap(clock_.Now());
+      for (Child& each : children_) each.Reap(clock_.Now());
       if (killed || clock_.Now() < give_up) continue;
       killed = true;
       std::printf("[up] %s did not end in %s: killed\n", child.name().c_str(),
@@ -224,12 +237,8 @@ void Run(const std::string& file, const ClusterPorts& ports) {
   if (!text) FailCommand(text.error());
   const auto plan = ReadClusterFile(*text, file, ports);
   if (!plan) FailCommand(plan.error());
-  static std::atomic<bool> stop{false};  // The waiting thread is never joined.
-  std::thread([signal] {
-    signal->ServeUntilAsked();
-    stop = true;
-  }).detach();
-  if (const int status = Family(*plan, stop).Run(); status != 0) throw CLI::RuntimeError(status);
+  if (const int status = Family(*plan, signal->Serve()).Run(); status != 0)
+    throw CLI::RuntimeError(status);
 }
 
 }  // namespace

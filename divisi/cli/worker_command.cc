@@ -2,11 +2,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "divisi/cli/commands.h"
@@ -68,6 +66,8 @@ void Run(const WorkerCommandOptions& options) {
   auto* signal = new StopSignal;  // For the process's life, as its header asks.
   Logger logger(LogOptions(options.serve));
   const SteadyClock clock;
+  const auto role = ParseRole(options.role);
+  if (!role) FailCommand(WithContext(role.error(), "--role"));
   const auto gateways = GatewaysOf(options);
   if (!gateways) FailCommand(gateways.error());
   const auto tls = options.tls.Files();
@@ -83,8 +83,6 @@ void Run(const WorkerCommandOptions& options) {
     return MakePageCarrier(std::move(*transport), pages.memory(), Bytes(pages.layout().PageBytes()),
                            std::move(wake));
   };
-  const auto role = ParseRole(options.role);
-  if (!role) FailCommand(role.error());
   WorkerHost host({.core = {.role = *role,
                             .name = options.name.empty() ? DefaultName() : options.name,
                             .gateways = *gateways,
@@ -95,12 +93,8 @@ void Run(const WorkerCommandOptions& options) {
                    .etcd = options.etcd.Options(),
                    .tls = *tls},
                   *model->executor, make_carrier, clock, logger);
-  static std::atomic<bool> stop{false};  // The waiting thread is never joined.
-  std::thread([signal] {
-    signal->ServeUntilAsked();
-    stop = true;
-  }).detach();
-  const auto ended = host.Run({.stop = stop, .drain = Seconds(options.serve.drain_seconds)});
+  const auto ended =
+      host.Run({.stop = signal->Serve(), .drain = Seconds(options.serve.drain_seconds)});
   if (!ended) FailCommand(ended.error());
 }
 
@@ -113,9 +107,8 @@ void AddWorkerCommand(CLI::App& app) {
   ServeOptions& serve = options->serve;
   command.add_option("--model", serve.model, "Checkpoint directory (Hugging Face format)")
       ->required();
-  command.add_option("--role", options->role, "What it does")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"replica", "prefill", "decode"}));
+  command.add_option("--role", options->role, "What it does: replica, prefill or decode")
+      ->capture_default_str();
   command
       .add_option("--gateway", options->gateways,
                   "HOST:PORT of the control port of each gateway, with commas [127.0.0.1:8001]")

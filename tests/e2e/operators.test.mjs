@@ -8,7 +8,7 @@ import path from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { UpCluster } from './cluster.mjs';
 import { Gateway, startWorker } from './members.mjs';
-import { binary, freePort, root } from './process.mjs';
+import { binary, cpuSeconds, freePort, root, sleep } from './process.mjs';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'divisi-operators-'));
 after(() => rmSync(folder, { recursive: true }));
@@ -68,6 +68,27 @@ describe('divisi up', () => {
       await cluster.ready(2);
     } finally {
       await cluster.stop();
+    }
+  });
+
+  test('what has ended is reaped while it waits for another, and costs no time', async () => {
+    const cluster = await UpCluster.start(['replica', 'replica']);
+    const gateway = cluster.pid('gateway');
+    const worker = cluster.pid('replica-1');
+    process.kill(gateway, 'SIGSTOP');
+    let stopped;
+    try {
+      stopped = cluster.stop();
+      await sleep(1000);  // It has asked the gateway, and waits for it.
+      process.kill(worker, 'SIGKILL');
+      await sleep(500);
+      const before = cpuSeconds(cluster.process.pid);
+      await sleep(2000);
+      assert.ok(cpuSeconds(cluster.process.pid) - before < 0.2);
+      assert.throws(() => process.kill(worker, 0), /ESRCH/);
+    } finally {
+      process.kill(gateway, 'SIGCONT');
+      await stopped;
     }
   });
 
@@ -144,6 +165,12 @@ describe('two gateways', () => {
     const { stdout } = await ran('cluster', 'status', '--gateway', here);
     assert.match(stdout, /one +replica +0 +- +- +- +- +- +- +- +lost\n/);
   });
+});
+
+test('a role that is none is said before a worker loads anything', async () => {
+  const { code, stderr } = await ran('worker', '--model', 'nowhere', '--role', 'both');
+  assert.equal(code, 2);
+  assert.match(stderr, /--role: 'both' is no role; there are replica, prefill and decode/);
 });
 
 test('what is given empty is not taken', async () => {
