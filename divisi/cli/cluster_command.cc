@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "divisi/cli/cluster_view.h"
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
 #include "divisi/cli/host_port.h"
@@ -65,12 +67,20 @@ struct Told {
   Result<Json> status;
 };
 
+Error AnotherForm(const std::string& gateway, const Error& fault) {
+  return {fault.code, Format("the gateway at {} answers in another version's form ({}): use the "
+                             "divisi of its release, or --format json",
+                             gateway, fault.message)};
+}
+
 Result<Json> StatusIn(const std::string& gateway,
                       const std::optional<Result<AnswerMessage>>& answer) {
   if (!answer) return Error{Code::kUnavailable, Format("{} gave no answer", gateway)};
   if (!*answer) return answer->error();
   if (!(*answer)->ok) return Error{Code::kInvalidArgument, (*answer)->text};
-  return Json::Parse((*answer)->text);
+  auto status = Json::Parse((*answer)->text);
+  if (!status) return AnotherForm(gateway, status.error());
+  return status;
 }
 
 // All are asked at once, so that one that is away keeps the others from nothing: they do not know
@@ -114,56 +124,18 @@ std::vector<Told> Ask(const Options& options, const std::vector<std::string>& wo
   return told;
 }
 
-// The threshold and its terms, in the order of HandoverThreshold's formula.
-std::string ThresholdText(const Json& threshold) {
-  const auto ms = [&](const char* key) { return threshold.Find(key)->as_double() * 1e3; };
-  const Json* from = threshold.Find("from_tokens");
-  const std::string tokens =
-      from->is_number() ? Format("from {} tokens", from->as_int()) : std::string("at no length");
-  if (threshold.Find("given")->as_bool()) return Format("prompts are handed over {}\n", tokens);
-  return Format(
-      "prompts are handed over {}: {:.4g} ms a token for each of {} streams against {:.3g} ms to "
-      "reserve, {:.4g} ms a token of the last chunk to send and a step of {:.3g} ms\n",
-      tokens, ms("work_seconds_per_token"), threshold.Find("streams")->as_int(),
-      ms("reserve_seconds"), ms("transfer_seconds_per_token"), ms("step_seconds"));
-}
-
-std::string Table(const Json& status) {
-  std::string text = Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
-                            "worker", "role", "requests", "running", "held", "reserved", "pages",
-                            "prefilled", "decoded", "handovers", "state");
-  for (const Json& worker : status.Find("workers")->as_array()) {
-    // What the gateway has not heard is null.
-    const auto number = [&](const char* key) {
-      const Json* value = worker.Find(key);
-      return value->is_null() ? std::string("-") : Format("{}", value->as_int());
-    };
-    const std::string used = number("pages_used");
-    std::string state = worker.Find("state")->as_string();
-    if (state == "draining") {
-      state += Format(", {:.0f} s left", worker.Find("drain_left_seconds")->as_double());
-    } else if (worker.Find("full")->as_bool()) {
-      state += ", full";
-    }
-    text += Format("{:<20}{:<9}{:>9}{:>9}{:>9}{:>9}{:>14}{:>13}{:>13}{:>11}  {}\n",
-                   worker.Find("name")->as_string(), worker.Find("role")->as_string(),
-                   number("requests"), number("running"), number("held"), number("reserved"),
-                   used == "-" ? used : Format("{}/{}", used, number("pages_total")),
-                   number("prefill_tokens"), number("decode_tokens"), number("handovers"), state);
-  }
-  text += Format("{} requests, {} without a first token, {} waiting for a worker; policy {}\n",
-                 status.Find("live")->as_int(), status.Find("waiting")->as_int(),
-                 status.Find("queued")->as_int(), status.Find("policy")->as_string());
-  const Json* threshold = status.Find("disaggregate");
-  return threshold == nullptr ? text : text + ThresholdText(*threshold);
-}
-
-std::string Text(const std::vector<Told>& told) {
+// One that can't be read becomes its error.
+std::string Text(std::vector<Told>& told) {
   std::string text;
-  for (const auto& [gateway, status] : told) {
+  for (auto& [gateway, status] : told) {
     if (!status) continue;
+    const auto lines = ClusterText(*status);
+    if (!lines) {
+      status = AnotherForm(gateway, lines.error());
+      continue;
+    }
     if (told.size() > 1) text += Format("gateway {}\n", gateway);
-    text += Table(*status);
+    text += *lines;
   }
   return text;
 }
@@ -181,7 +153,7 @@ std::string JsonText(const std::vector<Told>& told) {
 }
 
 // What each gateway said. Where one did not do it the command fails.
-void Print(const Options& options, const std::vector<Told>& told) {
+void Print(const Options& options, std::vector<Told> told) {
   std::fputs((options.format == "json" ? JsonText(told) : Text(told)).c_str(), stdout);
   std::fflush(stdout);
   const auto failed = [](const Told& each) { return !each.status; };
@@ -201,15 +173,13 @@ void Run(const Options& options, const std::vector<std::string>& words) {
   Print(options, Ask(options, words));
 }
 
-// Whether the worker that is drained has requests left. One that is gone has none.
-bool HasRequests(const Told& told, const std::string& worker) {
+// Whether the worker that is drained has requests left; an answer that can't be read becomes its
+// error.
+bool HasRequests(Told& told, const std::string& worker) {
   if (!told.status) return false;
-  const Json::Array& workers = told.status->Find("workers")->as_array();
-  return std::ranges::any_of(workers, [&](const Json& each) {
-    const bool meant =
-        each.Find("name")->as_string() == worker || each.Find("id")->as_string() == worker;
-    return meant && each.Find("draining")->as_bool() && each.Find("requests")->as_int() > 0;
-  });
+  const auto busy = DrainsStill(*told.status, worker);
+  if (!busy) told.status = AnotherForm(told.gateway, busy.error());
+  return busy && *busy;
 }
 
 // Of what the gateways that did it say later.
@@ -228,12 +198,12 @@ void Renew(std::vector<Told>& told, const Options& options) {
 
 void Drain(const Options& options) {
   std::vector<Told> told = Ask(options, {"drain", options.worker, options.timeout});
-  const auto busy = [&](const Told& each) { return HasRequests(each, options.worker); };
+  const auto busy = [&](Told& each) { return HasRequests(each, options.worker); };
   while (options.wait && std::ranges::any_of(told, busy)) {
     std::this_thread::sleep_for(kAskAgain);
     Renew(told, options);
   }
-  Print(options, told);
+  Print(options, std::move(told));
 }
 
 void AddCommon(CLI::App& command, Options& options) {
