@@ -200,7 +200,7 @@ void Put(WireWriter& out, const TokensMessage& m) {
 }
 void Get(WireReader& in, TokensMessage& m) {
   m.id = GetTransfer(in);
-  m.start = in.Get<int64_t>();
+  m.start = in.GetCount();
   m.tokens = GetTokens(in);
   m.prompt_scores = GetTokens(in);
   m.finish = in.GetOptional<FinishReason>(
@@ -221,7 +221,7 @@ void Put(WireWriter& out, const RenewMessage& m) {
 }
 void Get(WireReader& in, RenewMessage& m) {
   m.id = GetTransfer(in);
-  m.have = in.Get<int64_t>();
+  m.have = in.GetCount();
 }
 // Taken, Abort, Stopped: the id alone.
 template <typename M>

@@ -108,6 +108,11 @@ TEST(ClusterMessageTest, RefusesWhatIsOutOfBounds) {
   EXPECT_FALSE(prefill(-1));
   EXPECT_FALSE(prefill(3));
   EXPECT_FALSE(relayed(ReservedMessage{{{7}, 8, 9}, {4, 5}, 3}));
+  for (const int64_t number :
+       {int64_t{-1}, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    EXPECT_FALSE(relayed(TokensMessage{.id = {{7}, 8, 9}, .start = number}));
+    EXPECT_FALSE(relayed(RenewMessage{{{7}, 8, 9}, number}));
+  }
   Request request = Sample();
   request.sampling.temperature = std::numeric_limits<double>::quiet_NaN();
   EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));

@@ -205,7 +205,7 @@ void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, ReservedMessa
 void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, TokensMessage m, Seconds now) {
   const auto count = static_cast<int64_t>(m.tokens.size());
   // A gap is filled by Renew, which says what is here; a repetition is left out.
-  if (m.start > job.have) return;
+  if (m.start < 0 || m.start > job.have) return;
   const int64_t fresh = m.start + count - job.have;
   if (fresh < 0 || (fresh == 0 && !m.finish)) return;
   if (Waiting(job)) {

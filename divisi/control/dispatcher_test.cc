@@ -136,9 +136,8 @@ TEST_F(DispatcherTest, RunsARequestOnPrefillAndDecode) {
 TEST_F(DispatcherTest, RepeatedTokensAreLeftOutAndGapsWait) {
   dispatcher_->AddWorker(kReplica, WorkerRole::kReplica);
   const uint64_t number = Submit();
-  Tokens(kReplica, Attempt(number), 0, 2);
-  Tokens(kReplica, Attempt(number), 0, 2);
-  Tokens(kReplica, Attempt(number), 3, 1);
+  for (const int64_t start : {0, 0, 3, -1}) Tokens(kReplica, Attempt(number), start, 2);
+  dispatcher_->Receive(kReplica, TokensMessage{Attempt(number), INT64_MIN, {{.token = 1}}}, now_);
   Tokens(kReplica, Attempt(number), 1, 3, FinishReason::kLength);
   std::vector<TokenId> tokens;
   for (const DispatchEvent& event : dispatcher_->TakeEvents()) {
