@@ -72,7 +72,7 @@ void EtcdSession::DeclareAll(Seconds now) {
   if (declarations_.empty()) return;
   if (declare_lease_ == 0 || now >= declare_until_) {
     if (UnderWay(Kind::kDeclareGrant)) return;
-    declare_until_ = now + Seconds(static_cast<double>(kDeclaredSeconds));
+    declare_lease_ = 0;
     return Call({Kind::kDeclareGrant, "", ""}, "/v3/lease/grant",
                 Json(Json::Object{{"TTL", 2 * kDeclaredSeconds}}));
   }
@@ -177,6 +177,7 @@ void EtcdSession::On(const Pending& pending, const Json& answer, Seconds now) {
       return Listed(answer, now);
     case Kind::kDeclareGrant:
       declare_lease_ = EtcdNumber(answer, "ID");
+      declare_until_ = now + Seconds(static_cast<double>(kDeclaredSeconds));
       if (declare_lease_ == 0) declarations_.clear();
       return DeclareAll(now);
     case Kind::kDeclare:

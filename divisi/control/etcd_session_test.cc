@@ -173,12 +173,13 @@ class EtcdSessionTest : public testing::Test {
     for (const DirectoryEvent& event : session_.TakeEvents()) events_.push_back(event);
   }
 
-  // What it asks of etcd about its keys now, not yet answered; all else is.
-  std::vector<EtcdCall> Held() {
+  // What it asks of etcd about its keys now, or by that path, not yet answered; all else is.
+  std::vector<EtcdCall> Held(const std::string& path = "") {
     session_.Tick(now_);
     std::vector<EtcdCall> held;
     for (EtcdCall& call : session_.TakeCalls()) {
-      if (call.path == "/v3/kv/put" || call.path == "/v3/kv/deleterange") {
+      const bool keys = call.path == "/v3/kv/put" || call.path == "/v3/kv/deleterange";
+      if (path.empty() ? keys : call.path == path) {
         held.push_back(std::move(call));
       } else {
         session_.Answered(call.id, etcd_.Answer(call, now_), now_);
@@ -346,6 +347,26 @@ TEST_F(EtcdSessionTest, DeathsThatAreNotDeclaredLeaveNoLeasesBehind) {
   Run(3500);
   EXPECT_FALSE(etcd_.Has("dead/1"));
   EXPECT_TRUE(etcd_.Has("dead/2"));
+}
+
+// The next lease is asked for when the old one has an hour left: nothing is declared under it in
+// between, however long the answer takes.
+TEST_F(EtcdSessionTest, ADeathWaitsForTheNextLeaseWhoseAnswerIsLate) {
+  Run(1);
+  session_.Declare("dead/1", "worker/1", "reach/1/");
+  Run(3700);
+  ASSERT_TRUE(etcd_.Has("dead/1"));
+  session_.Declare("dead/2", "worker/2", "reach/2/");
+  const auto grants = Held("/v3/lease/grant");
+  ASSERT_EQ(grants.size(), 1);
+  session_.Declare("dead/3", "worker/3", "reach/3/");
+  Run(1);
+  EXPECT_FALSE(etcd_.Has("dead/3"));
+  session_.Answered(grants[0].id, etcd_.Answer(grants[0], now_), now_);
+  Run(3550);
+  EXPECT_FALSE(etcd_.Has("dead/1"));
+  EXPECT_TRUE(etcd_.Has("dead/2"));
+  EXPECT_TRUE(etcd_.Has("dead/3"));
 }
 
 TEST_F(EtcdSessionTest, ADeathIsDeclaredThoughEtcdHasLostTheLeaseForIt) {
