@@ -25,7 +25,8 @@ class FrameConnection {
   virtual ~FrameConnection() = default;
   // Starts the callbacks; before it no frame is read.
   virtual void Start(OnFrame frame, OnEnd end) = 0;
-  // Queues a frame. Beyond kMostQueuedBytes the other side is taken for stuck: the connection ends.
+  // Queues a frame. Beyond kMostQueuedBytes, or a stranger's bound (below), the other side is taken
+  // for stuck: the connection ends.
   virtual void Send(std::vector<std::byte> frame) = 0;
   virtual void Close(const std::string& why) = 0;
   // From now on one that was accepted is no stranger (below). Nothing happens to others.
@@ -47,10 +48,12 @@ inline constexpr Seconds kSilence{3};
 
 // Strangers: connections that a loop accepted and nobody has welcomed, also before they have said
 // anything. One ends after kHelloTime, or when it is the oldest of more than kMostStrangers: who
-// means to join says so at once. No frame of it is longer than kMostStrangerBytes.
+// means to join says so at once. No frame of it is longer than kMostStrangerBytes. What waits for
+// it is one frame, however long, or kMostStrangerQueuedBytes: who asks reads before it asks again.
 inline constexpr Seconds kHelloTime{10};
 inline constexpr size_t kMostStrangers = 256;
 inline constexpr uint32_t kMostStrangerBytes = uint32_t{64} << 10;
+inline constexpr size_t kMostStrangerQueuedBytes = size_t{1} << 20;
 
 // PEM files: this process's certificate with its chain, its key, and the authority that the other
 // side's certificate must come from.

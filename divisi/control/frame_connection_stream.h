@@ -245,7 +245,9 @@ class StreamConnection final : public FrameConnection,
   void Queue(std::vector<std::byte> frame) {
     if (ended_ || closing_) return;
     queued_bytes_ += frame.size();
-    if (queued_bytes_ > kMostQueuedBytes) return End("the other side does not read");
+    const bool alone = stranger_ && queue_.empty();
+    const size_t most = stranger_ ? kMostStrangerQueuedBytes : kMostQueuedBytes;
+    if (queued_bytes_ > most && !alone) return End("the other side does not read");
     queue_.push_back(WithLength(frame));
     if (queue_.size() == 1) Write();
   }

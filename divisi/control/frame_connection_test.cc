@@ -335,6 +335,38 @@ TEST(FrameConnectionTest, AStrangersFrameIsShort) {
   EXPECT_NE(pair.server.WaitForEnd().find("beyond the bound"), std::string::npos);
 }
 
+// More than a machine's own buffers hold, and far less than a member may have waiting.
+constexpr size_t kManyFrames = 40;
+
+TEST(FrameConnectionTest, AStrangerThatDoesNotReadItsAnswersEnds) {
+  Pair pair;
+  pair.Meet();
+  const Connection client = pair.client.WaitForConnection();
+  client->Pause();
+  client->Send(Frame(8));
+  pair.server.WaitForFrame();
+  const Connection server = pair.server.WaitForConnection();
+  for (size_t i = 0; i < kManyFrames; ++i) server->Send(Frame(kMostStrangerQueuedBytes));
+  EXPECT_NE(pair.server.WaitForEnd().find("does not read"), std::string::npos);
+}
+
+TEST(FrameConnectionTest, OneLongAnswerToAStrangerArrivesAndOnceWelcomeAll) {
+  Pair pair;
+  pair.Meet();
+  const Connection client = pair.client.WaitForConnection();
+  client->Send(Frame(8));
+  pair.server.WaitForFrame();
+  const Connection server = pair.server.WaitForConnection();
+  constexpr size_t kLong = 16 * kMostStrangerQueuedBytes;
+  server->Send(Frame(kLong));
+  EXPECT_EQ(pair.client.WaitForFrame().size(), kLong);
+  server->Welcome();
+  for (size_t i = 0; i < kManyFrames; ++i) server->Send(Frame(kMostStrangerQueuedBytes));
+  for (size_t i = 0; i < kManyFrames; ++i) {
+    EXPECT_EQ(pair.client.WaitForFrame().size(), kMostStrangerQueuedBytes);
+  }
+}
+
 TEST(FrameConnectionTest, NobodyThereIsAnErrorWithTheAddress) {
   Pair pair;
   pair.client_loop.Connect("127.0.0.1", 1, Seconds(5),

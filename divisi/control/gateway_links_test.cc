@@ -33,6 +33,7 @@ class Talker {
                         const std::lock_guard lock(mutex_);
                         ended_ = why;
                       });
+    connection->Welcome();  // Of a stranger less may wait.
     for (size_t i = 0; i < frames_; ++i) {
       connection->Send(std::vector<std::byte>(bytes_, static_cast<std::byte>(i)));
     }
