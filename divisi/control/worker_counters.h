@@ -31,7 +31,7 @@ struct WorkerCounters {
   int64_t reservations_refused = 0;
   int64_t transfers = 0;  // Of P, begun. Those that are over are each one of the following four:
   int64_t handovers = 0;  // taken by D;
-  int64_t transfers_failed = 0;    // a write failed, D did not take it in time, or D is gone;
+  int64_t transfers_failed = 0;    // not computed or written, not taken in time, or D is gone;
   int64_t transfers_aborted = 0;   // the gateway or D gave it up, or the gateway is silent;
   int64_t transfers_answered = 0;  // the first token was the last.
   int64_t expired_leases = 0;      // Of requests of D, replicas and P: the gateway was silent

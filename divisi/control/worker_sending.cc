@@ -71,9 +71,7 @@ void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
 }
 
 void Worker::State::EndSending(const TransferId& id, End how, Seconds now) {
-  const auto found = sending_.find(id);
-  if (found == sending_.end()) return Bury(id, now);
-  Sending& sending = found->second;
+  Sending& sending = sending_.at(id);
   if (sending.phase != Sending::Phase::kStopping) Stop(sending, how);
   sending.tell_decode |= how != End::kTaken;
   ForgetWhenWritten(id, now);
@@ -139,8 +137,8 @@ void Worker::State::ApplySending(const TransferId& id, SchedulerEvent event, Sec
   }
 }
 
-// The first token was the last: nothing is handed over. From here on this is a request like a
-// replica's, whose tokens wait for the gateway.
+// The first token was the last, or none can be had: nothing is handed over. From here on this is a
+// request like a replica's, whose tokens wait for the gateway.
 void Worker::State::FinishAtPrefill(const TransferId& id, Sending& sending, SchedulerEvent event,
                                     Seconds now) {
   Incoming incoming{.phase = Incoming::Phase::kFinished, .lease_ends = sending.lease_ends};
@@ -150,7 +148,7 @@ void Worker::State::FinishAtPrefill(const TransferId& id, Sending& sending, Sche
   incoming.error = std::move(event.error);
   // Before D is told: it says that P gave up, and the gateway would try again.
   SendTokens(id, incoming, 0, now);
-  EndSending(id, End::kAnswered, now);
+  EndSending(id, event.reason == FinishReason::kError ? End::kFailed : End::kAnswered, now);
   incoming_[id] = std::move(incoming);
 }
 

@@ -64,7 +64,7 @@ class Worker::State {
   // How a transfer of P ends; each is counted as one.
   enum class End {
     kTaken,     // By D
-    kFailed,    // A write failed, D did not take it, or D is gone.
+    kFailed,    // It was not computed, a write failed, D did not take it, or D is gone.
     kAborted,   // By its gateway or D, or its gateway is silent.
     kAnswered,  // Its first token was its last.
   };
@@ -117,11 +117,11 @@ class Worker::State {
   void WritePages(const TransferId& id, int64_t pages, Seconds now);
   void HandOverWhenWritten(const TransferId& id, Sending& sending, Seconds now);
   void FinishAtPrefill(const TransferId& id, Sending& sending, SchedulerEvent event, Seconds now);
+  // Of an unknown transfer: it never begins.
   void EndIncoming(const TransferId& id, Seconds now);
   // What P says of the prompt names only tokens of this model.
   Result<void> CheckTokens(const HandoverMessage& m) const;
   void FreeIncoming(std::map<TransferId, Incoming>::iterator at, Seconds now);
-  // Of an unknown transfer: it never begins.
   void EndSending(const TransferId& id, End how, Seconds now);
   void Stop(Sending& sending, End how);
   void ForgetWhenWritten(const TransferId& id, Seconds now);

@@ -305,6 +305,25 @@ TEST_F(TransferEndsTest, EachIsCountedOnce) {
   worker_.Verify();
 }
 
+// Nothing was answered, also where the gateway hears of it as of a last token.
+TEST_F(TransferEndsTest, APromptThatCannotBeComputedHasFailed) {
+  const TransferId id{kGateway, 1, 1};
+  worker_.Receive(
+      kGateway,
+      PrefillMessage{.id = id, .request = Prompt(40, 5), .decode = kDecode, .pages = {0, 1, 2}},
+      Seconds(0));
+  const StepPlan& plan = worker_.Plan(Seconds(0));
+  ASSERT_EQ(plan.slices.size(), 1);
+  std::vector<SliceResult> results(1);
+  results[0].failure = Error{Code::kInternal, "broken"};
+  worker_.Commit(std::move(results), Seconds(0));
+  Written(true, 0);
+  EXPECT_EQ(counters().transfers_failed, 1);
+  EXPECT_EQ(counters().transfers_answered, 0);
+  EXPECT_EQ(worker_.stats().outgoing, 0);
+  worker_.Verify();
+}
+
 TEST_F(TransferEndsTest, WhoeverWasSilentIsNamed) {
   Begin(1, 5, 0);
   Written(true, 0);

@@ -70,7 +70,7 @@ constexpr CounterName kCounters[] = {
      &WorkerCounters::transfers},
     {"divisi:kv_transfers_taken_total", "Of them, taken by the other worker.",
      &WorkerCounters::handovers},
-    {"divisi:kv_transfers_failed_total", "Of them, not written, not taken in time, or to one gone.",
+    {"divisi:kv_transfers_failed_total", "Of them, not computed, written or taken, or to one gone.",
      &WorkerCounters::transfers_failed},
     {"divisi:kv_transfers_aborted_total", "Of them, given up by the gateway or the other worker.",
      &WorkerCounters::transfers_aborted},
