@@ -55,9 +55,9 @@ void Membership::Connected(LinkId link) {
   if (const auto found = links_.find(link); found != links_.end()) found->second.connected = true;
 }
 
-void Membership::Ended(LinkId link, const std::string& why, Seconds now) {
+bool Membership::Ended(LinkId link, const std::string& why, Seconds now) {
   const auto found = links_.find(link);
-  if (found == links_.end()) return;
+  if (found == links_.end()) return false;
   const Link ended = std::move(found->second);
   links_.erase(found);
   if (ended.gateway && !RouteTo(*ended.gateway)) {
@@ -68,15 +68,15 @@ void Membership::Ended(LinkId link, const std::string& why, Seconds now) {
     }
   }
   const auto slot = slots_.find(ended.address);
-  if (slot == slots_.end() || slot->second.link != link) return;
+  if (slot == slots_.end() || slot->second.link != link) return false;
   if (!slot->second.wanted()) {
     slots_.erase(slot);
-    return;
+    return true;
   }
   slot->second.link.reset();
-  slot->second.failure = why;
   slot->second.try_at = now + slot->second.wait;
   slot->second.wait = std::min(slot->second.wait * 2, kMostTry);
+  return std::exchange(slot->second.failure, why) != why;
 }
 
 void Membership::Welcomed(LinkId link, NodeId gateway) {
@@ -86,6 +86,7 @@ void Membership::Welcomed(LinkId link, NodeId gateway) {
   Slot& slot = slots_.at(found->second.address);
   slot.wait = kFirstTry;
   slot.gateway = gateway;
+  slot.failure.clear();
 }
 
 std::string Membership::Deserted(Seconds patience, Seconds now) const {

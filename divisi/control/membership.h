@@ -47,7 +47,8 @@ class Membership {
   // Connections to begin now; Connected or Ended answers each.
   std::vector<Dial> TakeDials(Seconds now);
   void Connected(LinkId link);
-  void Ended(LinkId link, const std::string& why, Seconds now);
+  // Whether that is news: not what the same address ended with last, unless it was joined since.
+  bool Ended(LinkId link, const std::string& why, Seconds now);
   void Welcomed(LinkId link, NodeId gateway);
   // Anything that came from a gateway.
   void Heard(Seconds now) { last_heard_ = now; }

@@ -115,10 +115,9 @@ void WorkerCore::Connected(LinkId link, bool same_machine) {
 }
 
 void WorkerCore::Ended(LinkId link, const std::string& why, Seconds now) {
-  membership_.Ended(link, why, now);
-  if (parts_until_ || why == last_failure_) return;
-  last_failure_ = why;
-  Log(LogLevel::kWarning, "no connection to a gateway", {{"why", why}});
+  const std::string gateway = membership_.AddressOf(link);
+  if (!membership_.Ended(link, why, now) || parts_until_) return;
+  Log(LogLevel::kWarning, "no connection to a gateway", {{"gateway", gateway}, {"why", why}});
 }
 
 void WorkerCore::Receive(LinkId link, ClusterMessage message, Seconds now) {
@@ -134,7 +133,6 @@ void WorkerCore::On(LinkId, RelayMessage& relay, Seconds now) {
 
 void WorkerCore::On(LinkId link, WelcomeMessage& welcome, Seconds) {
   membership_.Welcomed(link, welcome.gateway);
-  last_failure_.clear();
   Log(LogLevel::kInfo, "joined",
       {{"gateway", membership_.AddressOf(link)}, {"role", RoleName(options_.role)}});
   Send(link, ReportOf(worker_->stats()));  // What it did before is not this gateway's.

@@ -141,7 +141,6 @@ class WorkerCore {
   const WorkerCoreOptions options_;
   Membership membership_;
   std::map<std::string, GatewayAddress> announced_at_;  // By key
-  std::string last_failure_;                            // Each is logged once.
   std::optional<Seconds> drain_;                        // Once it leaves
   Seconds leave_at_;
   std::optional<Seconds> parts_until_;

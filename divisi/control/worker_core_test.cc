@@ -211,6 +211,29 @@ TEST_F(WorkerCoreTest, AnAddressThatOthersDoNotReachIsNotTold) {
   EXPECT_NE(fate.end.error().message.find("--data-listen"), std::string::npos);
 }
 
+TEST_F(WorkerCoreTest, EachGatewaysFailureIsLoggedOnceAndOnceMoreWhenItIsAnother) {
+  core_.Told({DirectoryEvent::Kind::kPut, GatewayKey({5}), GatewayRecord({"10.0.0.5", 8001})});
+  Seconds now = kNow;
+  const auto logged = [&](const std::string& first, const std::string& second) {
+    core_.Tick(now += Seconds(10));
+    for (const DialAction& dial : Of<DialAction>(core_.TakeActions())) {
+      core_.Ended(dial.link, dial.address.host == "10.0.0.1" ? first : second, now);
+    }
+    return Of<LogAction>(core_.TakeActions()).size();
+  };
+  EXPECT_EQ(logged("refused", "no route"), 2u);
+  EXPECT_EQ(logged("refused", "no route"), 0u);
+  EXPECT_EQ(logged("refused", "refused"), 1u);
+  core_.Tick(now += Seconds(10));
+  for (const DialAction& dial : Of<DialAction>(core_.TakeActions())) {
+    core_.Connected(dial.link, false);
+    core_.Receive(dial.link, WelcomeMessage{{dial.link}}, now);
+    core_.TakeActions();
+    core_.Ended(dial.link, "refused", now);
+    EXPECT_EQ(Of<LogAction>(core_.TakeActions()).size(), 1u) << "it was there in between";
+  }
+}
+
 TEST_F(WorkerCoreTest, GatewaysThatAreAnnouncedAreDialled) {
   Join();
   const std::string key = GatewayKey({5});
