@@ -22,7 +22,7 @@ void GatewayCore::Receive(LinkId link, ClusterMessage message, Seconds now) {
 
 void GatewayCore::On(LinkId link, ClusterMessage message, Seconds now) {
   if (auto* hello = std::get_if<HelloMessage>(&message)) {
-    return registry_.Hello(link, std::move(*hello), now);
+    return registry_.Hello(link, std::move(*hello));
   }
   if (auto* query = std::get_if<QueryMessage>(&message)) {
     actions_.emplace_back(QueryAction{link, std::move(query->words)});

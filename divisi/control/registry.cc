@@ -15,6 +15,9 @@ namespace {
 constexpr Seconds kBuryAgain{1};
 // One that several gateways doubted and nobody has seen since is forgotten here.
 constexpr Seconds kForget{60};
+// Forgotten lives of which an operator's word is kept, some 400 kB: beyond it the oldest goes. As
+// many as counters are kept of (serve/cluster_totals.cc).
+constexpr size_t kMostRemembered = 4096;
 // In one error.
 constexpr size_t kMostIdsShown = 8;
 
@@ -48,7 +51,7 @@ void Registry::Reject(LinkId link, const std::string& name, RejectMessage reject
   actions_.emplace_back(CloseAction{link, reason});
 }
 
-void Registry::Hello(LinkId link, HelloMessage hello, Seconds) {
+void Registry::Hello(LinkId link, HelloMessage hello) {
   if (node_of_.contains(link)) {
     actions_.emplace_back(CloseAction{link, "a second hello"});
     return;
@@ -71,8 +74,8 @@ void Registry::Hello(LinkId link, HelloMessage hello, Seconds) {
     node_of_.erase(*member.link);
     actions_.emplace_back(CloseAction{*member.link, "the worker has a newer connection"});
   }
-  // A role that an operator gave it outlives a lost connection.
-  if (back) hello.role = member.hello.role;
+  if (!back) Recall(node, member);
+  if (member.given) hello.role = *member.given;
   member.link = link;
   member.hello = std::move(hello);
   node_of_[link] = node;
@@ -187,14 +190,36 @@ void Registry::Tick(Seconds now) {
     if (Judge(node, member, now)) forgotten.push_back(node);
   }
   for (const NodeId node : dead) Remove(node, "no connection");
-  for (const NodeId node : forgotten) members_.erase(node);
+  for (const NodeId node : forgotten) Forget(node, now);
   if (now - pinged_ < kHeartbeat) return;
   pinged_ = now;
   SendAll(PingMessage{}, NodeId{});
 }
 
+void Registry::Forget(NodeId node, Seconds now) {
+  const auto found = members_.find(node);
+  const Member& member = found->second;
+  if (member.given || member.drain) {
+    if (forgotten_.size() >= kMostRemembered) {
+      forgotten_.erase(std::ranges::min_element(
+          forgotten_, {}, [](const auto& entry) { return entry.second.since; }));
+    }
+    forgotten_[node] = {member.given, member.drain, now};
+  }
+  members_.erase(found);
+}
+
+void Registry::Recall(NodeId node, Member& member) {
+  const auto found = forgotten_.find(node);
+  if (found == forgotten_.end()) return;
+  member.given = found->second.role;
+  member.drain = found->second.drain;
+  forgotten_.erase(found);
+}
+
 void Registry::Remove(NodeId node, const std::string& why) {
   gone_.insert(node);
+  forgotten_.erase(node);
   const auto found = members_.find(node);
   if (found == members_.end()) return;
   const Member member = std::move(found->second);
@@ -236,6 +261,7 @@ void Registry::Declared(NodeId node) { Remove(node, "its lease ended, and nobody
 void Registry::SetRole(NodeId node, WorkerRole role) {
   Member& member = members_.at(node);
   member.hello.role = role;
+  member.given = role;
   member.drain.reset();
 }
 

@@ -94,17 +94,18 @@ class Registry {
     std::optional<LinkId> link;           // None: lost
     Seconds lost_at;
     bool away = false;
-    bool leaving = false;          // Its process ends
-    bool doubted = false;          // Its peers were told
-    std::optional<Seconds> drain;  // It gets no new requests, and ends what it has within this.
-    Seconds bury_at;               // Not before
+    bool leaving = false;             // Its process ends
+    bool doubted = false;             // Its peers were told
+    std::optional<Seconds> drain;     // It gets no new requests, and ends what it has within this.
+    Seconds bury_at;                  // Not before
+    std::optional<WorkerRole> given;  // By an operator
   };
 
   // self: the gateway's.
   Registry(NodeId self, RegistryOptions options);
 
   // A connection's first word. Refused, it is told why and closed.
-  void Hello(LinkId link, HelloMessage hello, Seconds now);
+  void Hello(LinkId link, HelloMessage hello);
   void Report(LinkId link, const ReportMessage& report);
   void Leave(LinkId link, const LeaveMessage& leave);
   // A worker says that it has barred `peer` for good.
@@ -121,7 +122,8 @@ class Registry {
   void LeaseEnded(NodeId node) { leased_.erase(node); }
   void Declared(NodeId node);
 
-  // What an operator made of it; it holds when the worker comes back too. Requires: a member.
+  // What an operator made of it; it holds when the worker comes back as the same too, also after it
+  // was forgotten: of up to 4096 such lives. Requires: a member.
   void SetRole(NodeId node, WorkerRole role);
   void Drain(NodeId node, Seconds within) { members_.at(node).drain = within; }
 
@@ -146,15 +148,25 @@ class Registry {
   void Doubt(NodeId node, Member& member);
   // Whether it is to be forgotten.
   bool Judge(NodeId node, Member& member, Seconds now);
+  void Forget(NodeId node, Seconds now);
+  void Recall(NodeId node, Member& member);
   void Remove(NodeId node, const std::string& why);
   void Send(LinkId link, ClusterMessage message);
   void SendAll(const ClusterMessage& message, NodeId but);
   void Note(const char* event, const std::string& worker, const std::string& why = "");
 
+  // What an operator made of a life that is no member and not gone.
+  struct Remembered {
+    std::optional<WorkerRole> role;
+    std::optional<Seconds> drain;
+    Seconds since;
+  };
+
   NodeId self_;
   RegistryOptions options_;
   std::map<NodeId, Member> members_;
   std::map<LinkId, NodeId> node_of_;
+  std::map<NodeId, Remembered> forgotten_;
   std::set<NodeId> gone_;  // A few bytes for each death, for this process's life.
   std::set<NodeId> leased_;
   bool directory_up_ = false;

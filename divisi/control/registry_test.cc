@@ -37,7 +37,7 @@ std::vector<std::pair<LinkId, Message>> Sent(const std::vector<RegistryAction>& 
 class RegistryTest : public testing::Test {
  protected:
   std::vector<RegistryAction> Join(LinkId link, uint64_t node, const std::string& name) {
-    registry_.Hello(link, HelloOf(node, name), now_);
+    registry_.Hello(link, HelloOf(node, name));
     return registry_.TakeActions();
   }
   std::vector<RegistryAction> After(double seconds) {
@@ -56,7 +56,7 @@ TEST_F(RegistryTest, AWorkerOfAnotherModelThanTheGatewaysIsRefusedFirstOrLast) {
             std::string::npos);
   HelloMessage mine = HelloOf(12, "b");
   mine.compatibility.model = "mine";
-  registry_.Hello(2, mine, now_);
+  registry_.Hello(2, mine);
   EXPECT_EQ(Of<JoinedAction>(registry_.TakeActions()).size(), 1u);
 }
 
@@ -67,7 +67,7 @@ TEST_F(RegistryTest, AnotherModelMayComeWhenAllAreGone) {
   After(1);
   HelloMessage other = HelloOf(12, "b");
   other.compatibility.model = "another";
-  registry_.Hello(2, other, now_);
+  registry_.Hello(2, other);
   EXPECT_EQ(Of<JoinedAction>(registry_.TakeActions()).size(), 1u);
 }
 
@@ -125,7 +125,7 @@ TEST_F(RegistryTest, RefusesAnotherModelByName) {
   Join(1, 11, "a");
   HelloMessage other = HelloOf(12, "b");
   other.compatibility.model = "other";
-  registry_.Hello(2, other, now_);
+  registry_.Hello(2, other);
   const auto refused = registry_.TakeActions();
   EXPECT_NE(Sent<RejectMessage>(refused).at(0).second.reason.find("the model differs"),
             std::string::npos);
@@ -172,19 +172,19 @@ TEST_F(RegistryTest, OneThatLeavesGetsNothingNewAndIsGoneAtItsLastWord) {
 }
 
 TEST_F(RegistryTest, ADrainOutlivesALostConnection) {
-  registry_.Hello(1, HelloOf(11, "a", 2), now_);
+  registry_.Hello(1, HelloOf(11, "a", 2));
   registry_.Drain({11}, Seconds(9));
   registry_.Ended(1, "reset", now_);
   After(1);
-  registry_.Hello(2, HelloOf(11, "a", 2), now_);
+  registry_.Hello(2, HelloOf(11, "a", 2));
   EXPECT_EQ(Of<DrainAction>(registry_.TakeActions()).at(0).within, Seconds(9));
 }
 
 // Several gateways that know nothing of each other.
 
 TEST_F(RegistryTest, OneOfSeveralGatewaysDoubtsAndDeclaresNobodyDead) {
-  registry_.Hello(1, HelloOf(11, "a", 2), now_);
-  registry_.Hello(2, HelloOf(12, "b", 2), now_);
+  registry_.Hello(1, HelloOf(11, "a", 2));
+  registry_.Hello(2, HelloOf(12, "b", 2));
   registry_.TakeActions();
   registry_.Ended(1, "reset", now_);
   const auto away = After(0.5);
@@ -194,15 +194,15 @@ TEST_F(RegistryTest, OneOfSeveralGatewaysDoubtsAndDeclaresNobodyDead) {
   EXPECT_EQ(told[1].second.loss, PeerLoss::kDoubted);
   EXPECT_TRUE(Sent<PeerGoneMessage>(After(1)).empty());  // Once
 
-  registry_.Hello(3, HelloOf(11, "a", 2), now_);
+  registry_.Hello(3, HelloOf(11, "a", 2));
   const auto back = registry_.TakeActions();
   EXPECT_EQ(Of<JoinedAction>(back).size(), 1u);
   EXPECT_EQ(Sent<PeerUpMessage>(back).size(), 2u);
 }
 
 TEST_F(RegistryTest, OneThatAnotherWorkerHasBarredHasToBeNew) {
-  registry_.Hello(1, HelloOf(11, "a", 2), now_);
-  registry_.Hello(2, HelloOf(12, "b", 2), now_);
+  registry_.Hello(1, HelloOf(11, "a", 2));
+  registry_.Hello(2, HelloOf(12, "b", 2));
   registry_.TakeActions();
   registry_.Barred({11});
   const auto barred = registry_.TakeActions();
@@ -213,12 +213,35 @@ TEST_F(RegistryTest, OneThatAnotherWorkerHasBarredHasToBeNew) {
 }
 
 TEST_F(RegistryTest, OneThatNobodySeesAgainIsForgotten) {
-  registry_.Hello(1, HelloOf(11, "a", 2), now_);
+  registry_.Hello(1, HelloOf(11, "a", 2));
   registry_.Ended(1, "reset", now_);
   After(1);
   EXPECT_EQ(registry_.members().size(), 1u);
   After(60);
   EXPECT_TRUE(registry_.members().empty());
+}
+
+TEST_F(RegistryTest, WhatAnOperatorMadeOfAWorkerIsNotForgottenWithIt) {
+  const auto forget = [&](LinkId link) {
+    registry_.Ended(link, "reset", now_);
+    After(1);
+    After(60);
+    ASSERT_TRUE(registry_.members().empty());
+  };
+  registry_.Hello(1, HelloOf(11, "a", 2));
+  registry_.SetRole({11}, WorkerRole::kDecode);
+  registry_.Drain({11}, Seconds(9));
+  forget(1);
+  registry_.Hello(2, HelloOf(11, "a", 2));
+  auto back = registry_.TakeActions();
+  EXPECT_EQ(Of<JoinedAction>(back).at(0).role, WorkerRole::kDecode);
+  EXPECT_EQ(Of<DrainAction>(back).at(0).within, Seconds(9));
+  registry_.SetRole({11}, WorkerRole::kReplica);  // Which takes the drain back
+  forget(2);
+  registry_.Hello(3, HelloOf(11, "a", 2));
+  back = registry_.TakeActions();
+  EXPECT_EQ(Of<JoinedAction>(back).at(0).role, WorkerRole::kReplica);
+  EXPECT_TRUE(Of<DrainAction>(back).empty());
 }
 
 // With a directory.
@@ -230,7 +253,7 @@ class RegistryWithDirectoryTest : public RegistryTest {
     registry_.DirectoryUp(now_);
     for (const uint64_t node : {11, 12}) {
       registry_.Leased({node});
-      registry_.Hello(node, HelloOf(node, node == 11 ? "a" : "b"), now_);
+      registry_.Hello(node, HelloOf(node, node == 11 ? "a" : "b"));
     }
     After(10);
   }
@@ -248,7 +271,7 @@ TEST_F(RegistryWithDirectoryTest, AnUnreachedWorkerWithALeaseIsNotDeclaredDead) 
     EXPECT_TRUE(Of<BuryAction>(later).empty());
     EXPECT_TRUE(Sent<PeerGoneMessage>(later).empty());
   }
-  registry_.Hello(21, HelloOf(11, "a"), now_);
+  registry_.Hello(21, HelloOf(11, "a"));
   const auto back = registry_.TakeActions();
   EXPECT_EQ(Of<JoinedAction>(back).size(), 1u);
   EXPECT_TRUE(Of<VouchAction>(back).at(0).reaches);
@@ -257,7 +280,7 @@ TEST_F(RegistryWithDirectoryTest, AnUnreachedWorkerWithALeaseIsNotDeclaredDead) 
 TEST_F(RegistryWithDirectoryTest, AWorkerThatComesLearnsWhoIsAway) {
   registry_.Ended(11, "reset", now_);
   After(1);
-  registry_.Hello(13, HelloOf(13, "c"), now_);
+  registry_.Hello(13, HelloOf(13, "c"));
   const auto told = Sent<PeerGoneMessage>(registry_.TakeActions());
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].second.node, NodeId{11});
@@ -283,7 +306,7 @@ TEST_F(RegistryWithDirectoryTest, LostLeaseAndConnectionAreConfirmedByTheDirecto
   EXPECT_EQ(Sent<PeerGoneMessage>(dead).at(0).second.loss, PeerLoss::kConfirmed);
   registry_.Declared({11});  // By another gateway too
   EXPECT_TRUE(registry_.TakeActions().empty());
-  registry_.Hello(21, HelloOf(11, "a"), now_);
+  registry_.Hello(21, HelloOf(11, "a"));
   EXPECT_TRUE(Sent<RejectMessage>(registry_.TakeActions()).at(0).second.dead);
 }
 
@@ -328,7 +351,7 @@ TEST_F(RegistryTest, NamesTheNearestWorkerOfAWrongName) {
 }
 
 TEST_F(RegistryTest, OfNamesakesTheOneThatIsHereIsMeant) {
-  for (const uint64_t node : {11, 12, 13}) registry_.Hello(node, HelloOf(node, "w", 2), now_);
+  for (const uint64_t node : {11, 12, 13}) registry_.Hello(node, HelloOf(node, "w", 2));
   registry_.Ended(11, "reset", now_);
   registry_.Leave(13, {.drain = Seconds(30)});
   EXPECT_EQ(*registry_.Named("w"), NodeId{12});

@@ -30,7 +30,7 @@ TEST(ClusterTotalsTest, NothingFallsWhenAWorkerDiesAndComesBackAsANewOne) {
   ClusterTotals totals;
   Registry registry({9}, {});
   const HelloMessage first = Hello(kFirst, WorkerRole::kPrefill);
-  registry.Hello(1, first, Seconds(0));
+  registry.Hello(1, first);
   totals.Take(first, Did(0, 0));
   totals.Take(first, Did(100, 2));
   totals.Take(first, Did(150, 3));
@@ -65,8 +65,8 @@ TEST(ClusterTotalsTest, AForgottenWorkerThatComesBackIsCountedOnce) {
   HelloMessage worker = Hello(kFirst, WorkerRole::kReplica);
   worker.gateways = 2;
   const HelloMessage other = Hello(kSecond, WorkerRole::kReplica);
-  registry.Hello(1, worker, Seconds(0));
-  registry.Hello(2, other, Seconds(0));
+  registry.Hello(1, worker);
+  registry.Hello(2, other);
   totals.Take(worker, Did(0, 0));
   totals.Take(worker, Did(100, 0));
   registry.Ended(1, "reset", Seconds(1));
@@ -74,7 +74,7 @@ TEST(ClusterTotalsTest, AForgottenWorkerThatComesBackIsCountedOnce) {
   ASSERT_EQ(registry.members().size(), 1u);
   totals.Take(other, Did(0, 0));
   totals.ForgetGone(registry);
-  registry.Hello(3, worker, Seconds(80));
+  registry.Hello(3, worker);
   totals.Take(worker, Did(130, 0));
   totals.ForgetGone(registry);
   totals.Take(worker, Did(131, 0));
@@ -104,7 +104,7 @@ class ClusterMetricsTest : public testing::Test {
   ClusterMetricsTest() : registry_({9}, {}), dispatcher_({9}, {}) {}
 
   void Join(NodeId node, WorkerRole role) {
-    registry_.Hello(node.value, Hello(node, role), Seconds(0));
+    registry_.Hello(node.value, Hello(node, role));
     dispatcher_.AddWorker(node, role);
   }
   std::string Text() const {
