@@ -114,7 +114,7 @@ using HandoffMessage = std::variant<ReserveMessage, ReservedMessage, PrefillMess
                                     HandoverMessage, TakenMessage, ServeMessage, TokensMessage,
                                     RefusedMessage, RenewMessage, AbortMessage, StoppedMessage>;
 
-// Of any message. const std::visit helper.
+// Of any message.
 TransferId IdOf(const HandoffMessage& message);
 
 // Something to be sent.

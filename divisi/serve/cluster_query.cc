@@ -110,7 +110,8 @@ std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, S
     workers.Append(WorkerStatus(registry.members().at(load.node), load));
   }
   for (const auto& [node, member] : registry.members()) {  // Not the dispatcher's any more
-    if (member.away) workers.Append(WorkerStatus(member, {node, member.hello.role}));
+    if (!member.away) continue;
+    workers.Append(WorkerStatus(member, {.node = node, .role = member.hello.role}));
   }
   out.Set("workers", std::move(workers));
   return out.Dump();
