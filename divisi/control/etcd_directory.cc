@@ -123,6 +123,7 @@ struct Exchange {
                            });
   }
   void Close() {
+    closed = true;
     lookup.cancel();
     resolver.cancel();
     stream.cancel();
@@ -136,6 +137,7 @@ struct Exchange {
   tcp::resolver resolver;
   asio::steady_timer lookup;
   bool looked_up = false;
+  bool closed = false;  // By this side
   beast::tcp_stream stream;
   beast::flat_buffer buffer;
 };
@@ -181,7 +183,7 @@ struct EtcdDirectory::State {
   void Begin(const EtcdWatch& watch);
   void Read(const std::shared_ptr<WatchExchange>& exchange, uint64_t id);
   void TakeLines(WatchExchange& exchange, uint64_t id);
-  void WatchEnded(uint64_t id, const std::string& why);
+  void WatchEnded(const WatchExchange& exchange, uint64_t id, const std::string& why);
   void Trouble(const Exchange& exchange, const std::string& why);
   std::pair<size_t, Endpoint> Current() const {
     return {current, endpoints[current % endpoints.size()]};
@@ -194,7 +196,8 @@ struct EtcdDirectory::State {
   size_t current = 0;
   EtcdSession session;
   OnEvent on_event;
-  std::string trouble;  // The last since etcd was there
+  std::string trouble;        // The last since etcd was there
+  std::string watch_trouble;  // The last that was logged since then
   std::weak_ptr<WatchExchange> watching;
   std::promise<void> left;
   bool told_left = false;
@@ -212,6 +215,7 @@ void EtcdDirectory::State::Pump() {
   for (const DirectoryEvent& event : session.TakeEvents()) {
     if (event.kind == DirectoryEvent::Kind::kUp) {
       trouble.clear();
+      watch_trouble.clear();
       logger.Log(LogLevel::kInfo, "etcd is there", {{"at", Current().second.Text()}});
     } else if (event.kind == DirectoryEvent::Kind::kDown) {
       logger.Log(LogLevel::kWarning, "etcd is away", {{"why", trouble}});
@@ -274,10 +278,10 @@ void EtcdDirectory::State::Begin(const EtcdWatch& watch) {
   exchange->parser.body_limit(boost::none);
   watching = exchange;
   exchange->Send(exchange, patience, [this, exchange, id = watch.id](error_code error) {
-    if (error) return WatchEnded(id, error.message());
+    if (error) return WatchEnded(*exchange, id, error.message());
     http::async_read_header(exchange->stream, exchange->buffer, exchange->parser,
                             [this, exchange, id](error_code failed, size_t) {
-                              if (failed) return WatchEnded(id, failed.message());
+                              if (failed) return WatchEnded(*exchange, id, failed.message());
                               // From here the session tells whether etcd is there: its calls
                               // do, and a watch that is silent is opened anew.
                               exchange->stream.expires_never();
@@ -297,11 +301,11 @@ void EtcdDirectory::State::Read(const std::shared_ptr<WatchExchange>& exchange, 
                           exchange->line.append(exchange->chunk.data(), got);
                           TakeLines(*exchange, id);
                           if (error && error != http::error::need_buffer)
-                            return WatchEnded(id, error.message());
+                            return WatchEnded(*exchange, id, error.message());
                           if (exchange->parser.is_done())
-                            return WatchEnded(id, "etcd ended the watch");
+                            return WatchEnded(*exchange, id, "etcd ended the watch");
                           if (exchange->line.size() > kMostBytes)
-                            return WatchEnded(id, "a line beyond the bound");
+                            return WatchEnded(*exchange, id, "a line beyond the bound");
                           Read(exchange, id);
                         });
 }
@@ -315,8 +319,16 @@ void EtcdDirectory::State::TakeLines(WatchExchange& exchange, uint64_t id) {
   Pump();
 }
 
-void EtcdDirectory::State::WatchEnded(uint64_t id, const std::string&) {
-  session.WatchEnded(id, clock.Now());
+// Calls may get their answers where watches end: both go on at the next endpoint.
+void EtcdDirectory::State::WatchEnded(const WatchExchange& exchange, uint64_t id,
+                                      const std::string& why) {
+  if (session.WatchEnded(id, clock.Now()) && !exchange.closed) {
+    if (exchange.turn == current) ++current;
+    const std::string told = exchange.endpoint.Text() + ": " + why;
+    if (std::exchange(watch_trouble, told) != told) {
+      logger.Log(LogLevel::kWarning, "etcd's watch ended", {{"why", told}});
+    }
+  }
   Pump();
 }
 

@@ -54,6 +54,20 @@ class Port {
     pollfd wait{.fd = fd_, .events = POLLIN};
     return poll(&wait, 1, milliseconds) == 1;
   }
+  // Answers the calls of a session, and ends its watches.
+  void AnswerButNoWatch() const {
+    const int peer = accept(fd_, nullptr, nullptr);
+    std::string request(1 << 16, '\0');
+    const ssize_t got = read(peer, request.data(), request.size());
+    request.resize(got < 0 ? 0 : static_cast<size_t>(got));
+    const std::string body = R"({"ID":"5","header":{"revision":"7"},"result":{"TTL":"1"}})";
+    const std::string answer =
+        Format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+    if (request.find("/v3/watch") == request.npos) {
+      EXPECT_EQ(write(peer, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
+    }
+    close(peer);
+  }
 
  private:
   const int fd_ = socket(AF_INET, SOCK_STREAM, 0);
@@ -73,6 +87,25 @@ TEST(EtcdDirectoryTest, AnEndpointWhoseNameHasNoAnswerIsLeftForTheNext) {
   EXPECT_TRUE(port.WaitForConnection(10'000));
   EXPECT_GE(lookups, 1);
   names_answer = true;
+}
+
+TEST(EtcdDirectoryTest, AnEndpointThatAnswersAndEndsWatchesIsLeftForTheNext) {
+  const SteadyClock clock;
+  Logger logger({.least = LogLevel::kError});
+  const Port first, second;
+  auto directory =
+      EtcdDirectory::Open({.endpoints = {Format("http://127.0.0.1:{}", first.number()),
+                                         Format("http://127.0.0.1:{}", second.number())},
+                           .lease = Seconds(5)},
+                          "", clock, logger);
+  ASSERT_TRUE(directory.ok());
+  (*directory)->Start([](const DirectoryEvent&) {});
+  bool left = false;
+  for (int i = 0; i < 100 && !left; ++i) {
+    if (first.WaitForConnection(50)) first.AnswerButNoWatch();
+    left = second.WaitForConnection(0);
+  }
+  EXPECT_TRUE(left);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace {
 
 // After something failed.
 constexpr Seconds kAgain{0.3};
+// A watch that ended before it lasted this long is opened anew after twice the last wait, up to it.
+constexpr Seconds kWatchLasts{2};
 // Deaths are of interest while anybody may still believe in the life: an hour is far more. Their
 // lease lasts two, and is used for one.
 constexpr int64_t kDeclaredSeconds = 3600;
@@ -267,7 +269,7 @@ void EtcdSession::SeePut(const Json& kv) {
 
 void EtcdSession::Watch(Seconds now) {
   watch_ = ++last_id_;
-  watch_heard_ = now;
+  watch_heard_ = watch_since_ = now;
   new_watch_ = EtcdWatch{*watch_, EtcdWatchFrom(Full(options_.watched), revision_ + 1).Dump()};
 }
 
@@ -294,7 +296,8 @@ void EtcdSession::Watched(uint64_t watch, const Json& line, Seconds now) {
   const Json* result = line.Find("result");
   const Json* canceled = result == nullptr ? nullptr : result->Find("canceled");
   if (result == nullptr || (canceled != nullptr && *canceled == Json(true))) {
-    return WatchEnded(watch, now);  // Compacted, say.
+    WatchEnded(watch, now);  // Compacted, say.
+    return;
   }
   watch_heard_ = now;
   const Json* events = result->Find("events");
@@ -313,10 +316,13 @@ void EtcdSession::Watched(uint64_t watch, const Json& line, Seconds now) {
 }
 
 // Lost for a moment only: what changed meanwhile is found by listing.
-void EtcdSession::WatchEnded(uint64_t watch, Seconds now) {
-  if (watch != watch_) return;
+bool EtcdSession::WatchEnded(uint64_t watch, Seconds now) {
+  if (watch != watch_) return false;
   watch_.reset();
-  list_at_ = now + kAgain;
+  const bool lasted = now - watch_since_ >= kWatchLasts;
+  watch_wait_ = lasted ? kAgain : std::clamp(watch_wait_ * 2, kAgain, kWatchLasts);
+  list_at_ = now + watch_wait_;
+  return true;
 }
 
 }  // namespace divisi

@@ -62,7 +62,9 @@ class EtcdSession {
   // Errors: kNotFound where etcd says so.
   void Answered(uint64_t call, const Result<Json>& answer, Seconds now);
   void Watched(uint64_t watch, const Json& line, Seconds now);
-  void WatchEnded(uint64_t watch, Seconds now);
+  // Whether it was the one that counts. Those that end soon are opened anew after ever longer
+  // waits.
+  bool WatchEnded(uint64_t watch, Seconds now);
   void Tick(Seconds now);
 
   std::vector<EtcdCall> TakeCalls();
@@ -121,7 +123,7 @@ class EtcdSession {
   bool leaving_ = false, left_ = false;
   std::optional<uint64_t> watch_;  // The one that counts
   int64_t revision_ = 0;           // Up to which all is known
-  Seconds watch_heard_;
+  Seconds watch_heard_, watch_since_, watch_wait_;
   // Many deaths share a lease, so that tries which declare none leave none behind.
   std::vector<Declaration> declarations_;
   int64_t declare_lease_ = 0;

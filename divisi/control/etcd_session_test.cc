@@ -290,6 +290,23 @@ TEST_F(EtcdSessionTest, ACompactedOrEndedWatchListsAgain) {
   EXPECT_EQ(Events(), "-gateway/1 ");
 }
 
+TEST_F(EtcdSessionTest, AWatchThatEndsAgainAndAgainIsOpenedAfterEverLongerWaits) {
+  Run(5);
+  const auto opened_within = [&](double seconds) {
+    EXPECT_TRUE(session_.WatchEnded(etcd_.watch().id, now_));
+    EXPECT_FALSE(session_.WatchEnded(etcd_.watch().id, now_)) << "it counts no more";
+    const int before = etcd_.watches();
+    Run(seconds);
+    return etcd_.watches() - before;
+  };
+  EXPECT_EQ(opened_within(0.5), 1);
+  EXPECT_EQ(opened_within(0.5), 0);
+  Run(0.3);
+  EXPECT_EQ(opened_within(1), 0);
+  Run(5);  // One that lasts
+  EXPECT_EQ(opened_within(0.5), 1);
+}
+
 TEST_F(EtcdSessionTest, DroppedKeysGoAndLeavingTakesAll) {
   session_.Keep("reach/1/2", "");
   session_.Keep("gateway/2", "g");
