@@ -43,7 +43,11 @@ async function until(ask, seen, limitMs = 3000) {
   }
   return false;
 }
-const phase = (cluster, seen, limitMs) => until(() => cluster.phases(), seen, limitMs);
+// A case that misses its step proves nothing, so it fails.
+async function phase(cluster, seen, limitMs) {
+  assert.ok(await until(() => cluster.phases(), seen, limitMs),
+    `step not reached: ${JSON.stringify(await cluster.phases())}`);
+}
 
 const begin = (cluster, bodies) => bodies.map((body) => new Stream(cluster, body));
 
@@ -85,13 +89,15 @@ const steps = {
   // after the other is handed over: all attempts together hit it.
   async 'handing over'(cluster) {
     const streams = begin(cluster, load);
-    await until(() => streams.filter((s) => s.pieces > 0).length, (count) => count > 0);
+    assert.ok(await until(() => streams.filter((s) => s.pieces > 0).length, (count) => count > 0),
+      'no stream came');
     await sleep(Math.random() * 80);
     return { streams, thaw: [] };
   },
   async decoding(cluster) {
     const streams = begin(cluster, load);
-    await until(() => streams.filter((s) => s.pieces > 2).length, (count) => count >= 3);
+    assert.ok(await until(() => streams.filter((s) => s.pieces > 2).length, (count) => count >= 3),
+      'no streams came');
     return { streams, thaw: [] };
   },
 };
