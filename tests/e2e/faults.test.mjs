@@ -205,7 +205,8 @@ function matrix(name, roles, cases) {
 matrix('2P+2D', ['prefill', 'prefill', 'decode', 'decode'],
   soak ? [...everywhere(['prefill-1', 'decode-3', 'gateway'], Object.keys(steps)), slice.at(-1)]
     : slice);
+// A replica takes what comes into its own queue: no request is without a worker.
 matrix('2 replicas', ['replica', 'replica'],
-  soak ? everywhere(['replica-1'], ['queued', 'prefilling', 'decoding'])
+  soak ? everywhere(['replica-1'], ['prefilling', 'decoding'])
     : [{ victim: 'replica-1', signal: 'SIGKILL', step: 'decoding' },
       { victim: 'replica-1', signal: 'SIGTERM', step: 'prefilling' }]);
