@@ -112,22 +112,32 @@ Seconds Dispatcher::State::QueueOf(const Node& node, Seconds now) const {
 
 // ---- Choosing
 
-// The worker's own, where it has measured; a prompt's work of one that has computed none is taken
-// to be as of those that have.
+// The worker's own, where it has measured; of one that has not, what others have, in the mean: a
+// guess would set it apart from them.
 WorkerRates Dispatcher::State::RatesOf(const Node& node) const {
   WorkerRates rates = node.rates;
-  if (rates.prompt_steps > 0) return rates;
-  double sum = 0;
-  Seconds per_token, per_pair;
+  WorkerRates sum{.step = {}, .per_token = {}, .per_sequence = {}};
   for (const auto& [other, entry] : nodes_) {
-    if (entry.rates.prompt_steps == 0) continue;
-    sum += 1;
-    per_token += entry.rates.per_token;
-    per_pair += entry.rates.per_pair;
+    const WorkerRates& measured = entry.rates;
+    if (measured.prompt_steps > 0) {
+      ++sum.prompt_steps;
+      sum.per_token += measured.per_token;
+      sum.per_pair += measured.per_pair;
+    }
+    if (measured.steps > 0) {
+      ++sum.steps;
+      sum.step += measured.step;
+      sum.per_sequence += measured.per_sequence;
+    }
   }
-  if (sum == 0) return rates;
-  rates.per_token = per_token / sum;
-  rates.per_pair = per_pair / sum;
+  if (rates.prompt_steps == 0 && sum.prompt_steps > 0) {
+    rates.per_token = sum.per_token / static_cast<double>(sum.prompt_steps);
+    rates.per_pair = sum.per_pair / static_cast<double>(sum.prompt_steps);
+  }
+  if (rates.steps == 0 && sum.steps > 0) {
+    rates.step = sum.step / static_cast<double>(sum.steps);
+    rates.per_sequence = sum.per_sequence / static_cast<double>(sum.steps);
+  }
   return rates;
 }
 

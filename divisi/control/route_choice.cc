@@ -74,8 +74,9 @@ class Choosing {
     return Pick(WorkerRole::kDecode, [](const RouteWorker& d) { return StepAt(d); });
   }
 
+  // Those that are on their way there decode, too, by the time this one does.
   static Seconds StepAt(const RouteWorker& worker) {
-    return worker.rates.DecodeStep(worker.decoding);
+    return worker.rates.DecodeStep(std::max(worker.decoding, worker.requests));
   }
   Seconds PromptAt(const RouteWorker& worker) const {
     return worker.queue + worker.rates.Prefill(tokens_, worker.chunk, worker.decoding);

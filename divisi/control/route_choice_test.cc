@@ -109,6 +109,20 @@ TEST(RouteChoiceTest, ExpectedTtftIsTheSumOfItsTerms) {
               2e-3 + choice.chosen.times.compute.value, 1e-9);
 }
 
+// Requests whose prompts are still computed elsewhere count: they decode when this one does.
+TEST(RouteChoiceTest, ExpectedTtftSpreadsABurstOverDecodeWorkers) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[3].rates.step = workers[2].rates.step * 1.05;
+  RouteRules rules = Rules();
+  rules.disaggregate_from = 0;
+  for (int i = 0; i < 40; ++i) {
+    const NodeId target = Choose(100, workers, rules).chosen.target;
+    ++(target == kDecode ? workers[2] : workers[3]).requests;
+  }
+  EXPECT_GE(workers[2].requests, 15);
+  EXPECT_GE(workers[3].requests, 15);
+}
+
 TEST(RouteChoiceTest, ExpectedTtftPrefersAFastWorkerToAShortLine) {
   std::vector<RouteWorker> workers = {Worker(kReplica, WorkerRole::kReplica),
                                       Worker(kReplicaToo, WorkerRole::kReplica)};

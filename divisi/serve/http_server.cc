@@ -1,8 +1,12 @@
 #include "divisi/serve/http_server.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -76,8 +80,8 @@ struct HttpServer::State {
 Result<void> HttpServer::State::Listen() {
   boost::system::error_code error;
   tcp::resolver resolver(*io);
-  const auto found = resolver.resolve(options.host, std::to_string(options.port),
-                                      tcp::resolver::passive, error);
+  const auto found =
+      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
   if (error || found.empty()) {
     return Error{Code::kInvalidArgument,
                  Format("cannot listen on host '{}': {}; give an address of "
@@ -102,7 +106,7 @@ Result<void> HttpServer::State::Listen() {
 
 void HttpServer::State::Accept() {
   acceptor.async_accept(asio::make_strand(*io), [this](const boost::system::error_code& error,
-                                                  HttpConnection::Socket socket) {
+                                                       HttpConnection::Socket socket) {
     if (error == asio::error::operation_aborted || !acceptor.is_open()) return;
     if (!error) {
       Take(std::move(socket));
@@ -176,10 +180,24 @@ HttpServer::~HttpServer() {
   if (state_) state_->Stop(Seconds(0));
 }
 
+namespace {
+
+// A limit so low that it leaves none is not ours to mend: clients get half.
+int SparingConnections() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::numeric_limits<int>::max();
+  const auto most = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 30));
+  return static_cast<int>(std::max<int64_t>({most - kSparedDescriptors, most / 2, 1}));
+}
+
+}  // namespace
+
 Result<HttpServer> HttpServer::Start(const HttpServerOptions& options, HttpHandler& handler) {
   CHECK(options.threads >= 1 && options.max_connections >= 1, "{} threads, {} connections",
         options.threads, options.max_connections);
-  auto state = std::make_unique<State>(options, handler);
+  HttpServerOptions limited = options;
+  limited.max_connections = std::min(options.max_connections, SparingConnections());
+  auto state = std::make_unique<State>(limited, handler);
   RETURN_IF_ERROR(state->Listen());
   state->Accept();
   for (int i = 0; i < options.threads; ++i) {

@@ -20,11 +20,16 @@
 
 namespace divisi {
 
+// What clients leave of the descriptors that the system lets the process have.
+inline constexpr int kSparedDescriptors = 128;
+
 struct HttpServerOptions {
   std::string host = "127.0.0.1";  // An address to listen on, or a name that resolves to one.
   int port = 0;                    // 0: any free one.
   int threads = 1;
-  int max_connections = 4096;      // Beyond it: 503 with Retry-After, and closed.
+  // Beyond it: 503 with Retry-After, and closed. Never so many that the process lacks descriptors
+  // for its files and peers (kSparedDescriptors).
+  int max_connections = 4096;
   HttpParser::Options parser;
   // Of all bodies that come in or wait to be parsed and tokenised, beside the small ones
   // (HttpParser::kUncountedBytes): 32 of the largest. Beyond it: 503 with Retry-After, and closed.
@@ -32,9 +37,9 @@ struct HttpServerOptions {
   size_t max_pipelined_bytes = 64 << 10;  // Read ahead of the request being answered.
   size_t max_buffered_bytes = 1 << 20;    // Of a stream, unsent: beyond it the client is too slow.
   int send_buffer_bytes = 0;              // The kernel's, per connection; 0: as the system says.
-  Seconds idle_timeout{75};        // From the end of an answer, or the accept, to a complete head.
-  Seconds body_timeout{60};        // From the head to the end of the body.
-  Seconds write_timeout{30};       // Without a byte taken by the client while some wait for it.
+  Seconds idle_timeout{75};   // From the end of an answer, or the accept, to a complete head.
+  Seconds body_timeout{60};   // From the head to the end of the body.
+  Seconds write_timeout{30};  // Without a byte taken by the client while some wait for it.
 };
 
 class HttpServer {
@@ -45,7 +50,7 @@ class HttpServer {
   static Result<HttpServer> Start(const HttpServerOptions& options, HttpHandler& handler);
   HttpServer(HttpServer&&) noexcept;
   HttpServer& operator=(HttpServer&&) = delete;  // It would drop a server that runs.
-  ~HttpServer();  // Stop(0 s).
+  ~HttpServer();                                 // Stop(0 s).
 
   int port() const;         // The one listened on.
   int connections() const;  // Open now.

@@ -49,6 +49,26 @@ struct RefusalRecorder final : HttpHandler {
   std::vector<HttpRefusal> refusals;
 };
 
+TEST(HttpServer, ClientsLeaveDescriptorsToTheRest) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  // Both ends of the connections are this process's.
+  rlimit low = before;
+  low.rlim_cur = 2 * kSparedDescriptors;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  RefusalRecorder handler;
+  auto server = HttpServer::Start({}, handler);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(server);
+  std::vector<std::unique_ptr<HttpTestClient>> clients;
+  for (int i = 0; i < kSparedDescriptors; ++i) {
+    clients.push_back(std::make_unique<HttpTestClient>(server->port()));
+  }
+  HttpTestClient one_more(server->port());
+  EXPECT_EQ(one_more.Read()->status, 503);
+  server->Stop(Seconds(0));
+}
+
 TEST(HttpServer, TellsTheHandlerWhatItTurnsAway) {
   RefusalRecorder handler;
   auto server = HttpServer::Start({.max_connections = 1}, handler);
