@@ -1,10 +1,12 @@
 #include "divisi/cli/cluster_emit.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "divisi/cli/cluster_file.h"
 #include "divisi/core/format.h"
+#include "divisi/core/ids.h"
 #include "divisi/core/json.h"
 
 namespace divisi {
@@ -65,12 +67,29 @@ Result<void> CheckEntries(const std::vector<Entry>& entries) {
                       kMostClusterWorkers)};
 }
 
+// Of what a card has beside weights; one MiB at least.
+int64_t KvMib(const Entry& entry) {
+  const Bytes rest = entry.memory.capacity - entry.memory.weights;
+  return std::max<int64_t>(Scale(rest, kKvShare).value / kMiB, 1);
+}
+
+// What the gateway can promise where the least of the workers has no room for a sequence as long
+// as the model allows; empty: all have.
+std::string GatewayLimit(const std::vector<Entry>& entries, const ModelSpec& model) {
+  const DataType type = model.stored_type == DataType::kF32 ? DataType::kF32 : DataType::kBf16;
+  const int64_t page = model.KvBytesPerToken(type).value * kBlockTokens;
+  int64_t context = model.max_positions;
+  for (const Entry& entry : entries) {
+    context = std::min(context, KvMib(entry) * kMiB / page * kBlockTokens);
+  }
+  if (context >= model.max_positions) return "";
+  return Format(", args: [--max-model-len, \"{}\"]", std::max<int64_t>(context, kBlockTokens));
+}
+
 std::string LineOf(const Entry& entry, const Scenario& scenario) {
   std::string line = Format("  - {{role: {}, count: {}", entry.role, entry.count);
   if (entry.group->card.threads > 0) line += Format(", threads: {}", entry.group->card.threads);
-  const Bytes rest = entry.memory.capacity - entry.memory.weights;
-  const int64_t mib = std::max<int64_t>(Scale(rest, kKvShare).value / kMiB, 1);
-  line += Format(", kv_memory: {} MiB", mib);
+  line += Format(", kv_memory: {} MiB", KvMib(entry));
   if (std::string_view(entry.role) != "prefill") {
     line += Format(", args: [--max-num-seqs, \"{}\"]",
                    static_cast<int64_t>(std::ceil(scenario.workload.decode_batch)));
@@ -91,7 +110,8 @@ Result<std::string> ClusterFileText(const Scenario& scenario, const Plan& plan,
   if (!chosen.meets_objective) text += "# It misses the objective: divisi plan says by what.\n";
   if (chosen.scheme == Scheme::kPdPool) text += "# States go directly, not through a pool.\n";
   text += Format("model: {}\n", Json(model).Dump());
-  text += "gateway: {policy: expected-ttft, disaggregate_from: auto}\nworkers:\n";
+  text += Format("gateway: {{policy: expected-ttft, disaggregate_from: auto{}}}\nworkers:\n",
+                 GatewayLimit(entries, scenario.model));
   for (const Entry& entry : entries) text += LineOf(entry, scenario);
   return text;
 }

@@ -66,6 +66,18 @@ TEST(ClusterEmitTest, ReplicasHaveEveryCard) {
   EXPECT_THAT(text, HasSubstr("count: 4, threads: 6, "));
 }
 
+// Workers of less context than the gateway promises are refused.
+TEST(ClusterEmitTest, TheGatewayPromisesWhatTheLeastOfTheWorkersHolds) {
+  EXPECT_THAT(Emitted(ExampleEightCards()), Not(HasSubstr("--max-model-len")));
+  Scenario scenario = ExampleEightCards();
+  scenario.model.max_positions = 10'000'000;
+  const auto plan = ReadClusterFile(Emitted(scenario), "cluster.yaml", {});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_THAT(plan->gateway.args, Contains("--max-model-len"));
+  // An A100's 54606 MiB, in whole pages of 16 tokens of 144 KiB each.
+  EXPECT_THAT(plan->gateway.args, Contains("388288"));
+}
+
 TEST(ClusterEmitTest, SaysWhatUpCannotStart) {
   Scenario scenario = ExampleEightCards();
   scenario.groups[0].tensor_parallel = scenario.groups[1].tensor_parallel = 2;

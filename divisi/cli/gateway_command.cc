@@ -6,6 +6,7 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
+#include "divisi/cli/kv_budget.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
@@ -41,8 +42,9 @@ DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
           .keep_choices = options.serve.log_level == "debug"};
 }
 
-RegistryOptions MembersOptions(const GatewayCommandOptions& options) {
-  RegistryOptions members{.tokenizer = TokenizerFingerprint(options.serve.model)};
+RegistryOptions MembersOptions(const GatewayCommandOptions& options, int64_t context) {
+  RegistryOptions members{.tokenizer = TokenizerFingerprint(options.serve.model),
+                          .context = context};
   // A gateway may have a model's text side alone.
   if (const auto checkpoint = Checkpoint::Open(options.serve.model)) {
     members.model = ModelFingerprint(*checkpoint);
@@ -65,10 +67,15 @@ Result<std::string> AdvertisedHost(const GatewayCommandOptions& options) {
 // The parts of a gateway, torn down in the reverse order.
 class GatewayProcess {
  public:
-  GatewayProcess(const GatewayCommandOptions& options, Logger& logger)
+  // context: prompt plus output that clients are promised, in tokens.
+  GatewayProcess(const GatewayCommandOptions& options, const ModelSpec& spec, int64_t context,
+                 Logger& logger)
       : options_(options),
+        spec_(spec),
+        context_(context),
         logger_(logger),
-        backend_({.dispatch = DispatchOptions(options), .registry = MembersOptions(options)},
+        backend_({.dispatch = DispatchOptions(options),
+                  .registry = MembersOptions(options, context)},
                  clock_, logger),
         gateway_({.model_names = ServedNames(options.serve),
                   .api_key = options.serve.api_key,
@@ -83,13 +90,11 @@ class GatewayProcess {
         HttpServer::Start({.host = options_.serve.host, .port = options_.serve.port}, gateway_);
     if (!http) return WithContext(http.error(), "--host, --port");
     http_.emplace(*std::move(http));
-    ASSIGN_OR_RETURN(const ModelSpec spec, LoadModelSpec(options_.serve.model));
-    ASSIGN_OR_RETURN(text_, LoadServedText(options_.serve, spec, logger_));
-    GatewayModel model = ServedGatewayModel(*text_, spec);
+    ASSIGN_OR_RETURN(text_, LoadServedText(options_.serve, spec_, logger_));
+    GatewayModel model = ServedGatewayModel(*text_, spec_);
     model.backend = &backend_;
-    const int64_t wanted = options_.serve.max_model_len;
-    model.max_model_len = wanted > 0 ? wanted : int64_t{spec.max_positions};
-    model.limited_by = wanted > 0 ? "--max-model-len" : "";
+    model.max_model_len = context_;
+    model.limited_by = context_ < spec_.max_positions ? "--max-model-len" : "";
     gateway_.SetModel(std::move(model));
     stop.Serve();
     std::printf("control on %s:%d\nlistening on http://%s:%d\n", options_.control_host.c_str(),
@@ -118,6 +123,8 @@ class GatewayProcess {
 
  private:
   const GatewayCommandOptions& options_;
+  const ModelSpec& spec_;
+  const int64_t context_;
   Logger& logger_;
   SteadyClock clock_;
   std::optional<TextAssets> text_;
@@ -130,7 +137,11 @@ void Run(const GatewayCommandOptions& options) {
   auto* stop = new StopSignal;  // For the process's life, as its header asks.
   RaiseDescriptorLimit();
   Logger logger(LogOptions(options.serve));
-  GatewayProcess process(options, logger);
+  const auto spec = LoadModelSpec(options.serve.model);
+  if (!spec) FailCommand(spec.error());
+  const auto context = WantedContext(options.serve, *spec);
+  if (!context) FailCommand(context.error());
+  GatewayProcess process(options, *spec, *context, logger);
   if (const auto started = process.Start(*stop); !started) FailCommand(started.error());
   stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping", {{"drain_seconds", options.serve.drain_seconds}});
@@ -157,7 +168,8 @@ void AddGatewayCommand(CLI::App& app) {
       ->check(CLI::Range(0, 65535));
   command
       .add_option("--max-model-len", serve.max_model_len,
-                  "Longest prompt plus output; 0 is what the model allows")
+                  "Longest prompt plus output, which every worker has to have room for; 0 is what "
+                  "the model allows")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   command

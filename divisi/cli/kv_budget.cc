@@ -4,16 +4,19 @@
 
 namespace divisi {
 
+Result<int64_t> WantedContext(const ServeOptions& options, const ModelSpec& spec) {
+  if (options.max_model_len <= spec.max_positions) {
+    return options.max_model_len > 0 ? options.max_model_len : int64_t{spec.max_positions};
+  }
+  return Error{Code::kOutOfRange,
+               Format("--max-model-len {} is beyond the {} positions of the model",
+                      options.max_model_len, spec.max_positions)};
+}
+
 Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec,
                               const KvLayout& layout, Bytes available) {
-  if (options.max_model_len > spec.max_positions) {
-    return Error{Code::kOutOfRange,
-                 Format("--max-model-len {} is beyond the {} positions of the model",
-                        options.max_model_len, spec.max_positions)};
-  }
+  ASSIGN_OR_RETURN(const int64_t wanted_len, WantedContext(options, spec));
   const int64_t page_bytes = layout.PageBytes();
-  const int64_t wanted_len =
-      options.max_model_len > 0 ? options.max_model_len : int64_t{spec.max_positions};
   const int64_t pages_per_sequence = PagesFor(wanted_len);
 
   int64_t pages = 0;

@@ -16,9 +16,13 @@ struct KvBudget {
   Bytes memory;
 };
 
+// Longest prompt plus output, whatever the memory: --max-model-len, or the model's positions.
+// Errors: kOutOfRange for a flag beyond those.
+Result<int64_t> WantedContext(const ServeOptions& options, const ModelSpec& spec);
+
 // available: memory that the system can give.
 // Errors: kInvalidArgument for an unreadable amount, kOutOfRange where it can't hold one sequence
-// of the length asked for (or a single page), or where that length is beyond the model's positions.
+// of the length asked for (or a single page); those of WantedContext.
 Result<KvBudget> PlanKvMemory(const ServeOptions& options, const ModelSpec& spec,
                               const KvLayout& layout, Bytes available);
 

@@ -35,6 +35,15 @@ TEST(KvBudgetTest, RefusesWhatCannotHoldTheContextAskedFor) {
   EXPECT_TRUE(
       PlanKvMemory({.max_model_len = 500, .kv_memory = "128 KiB"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.max_model_len = 1001}, Spec(), kLayout, kMuch).ok());
+}
+
+TEST(KvBudgetTest, ContextIsTheFlagsWithinTheModelsPositions) {
+  EXPECT_EQ(WantedContext({}, Spec()).value(), 1000);
+  EXPECT_EQ(WantedContext({.max_model_len = 300}, Spec()).value(), 300);
+  const auto beyond = WantedContext({.max_model_len = 100'000}, Spec());
+  ASSERT_FALSE(beyond.ok());
+  EXPECT_EQ(beyond.error().message,
+            "--max-model-len 100000 is beyond the 1000 positions of the model");
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "lots"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "1 TiB"}, Spec(), kLayout, kMuch).ok());
   EXPECT_FALSE(PlanKvMemory({.kv_memory = "4095"}, Spec(), kLayout, kMuch).ok());

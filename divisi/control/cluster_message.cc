@@ -248,6 +248,7 @@ void Put(WireWriter& out, const HelloMessage& m) {
   out.Put(m.pages);
   out.Put(m.max_sequences);
   out.Put(m.step_tokens);
+  out.Put(m.context);
   out.Put(m.page_bytes);
   out.Put(m.data_address);
   PutBytes(out, m.data_descriptor);
@@ -266,8 +267,10 @@ void Get(WireReader& in, HelloMessage& m) {
   m.pages = in.GetCount();
   m.max_sequences = in.GetCount();
   m.step_tokens = in.GetCount();
+  m.context = in.GetCount();
   m.page_bytes = in.GetCount();
-  in.Require(m.page_bytes <= int64_t{1} << 32 && m.step_tokens <= int64_t{1} << 30);
+  in.Require(m.page_bytes <= int64_t{1} << 32 && m.step_tokens <= int64_t{1} << 30 &&
+             m.context <= INT32_MAX);
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
   m.gateways = in.Get<uint32_t>();

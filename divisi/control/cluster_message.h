@@ -18,7 +18,7 @@
 namespace divisi {
 
 // Raised with any change of a message.
-inline constexpr uint32_t kClusterProtocol = 3;
+inline constexpr uint32_t kClusterProtocol = 4;
 // A prompt of a million tokens is 4 MB; the bound keeps a stranger from asking for memory.
 inline constexpr uint32_t kMostFrameBytes = uint32_t{64} << 20;
 
@@ -44,6 +44,7 @@ struct HelloMessage {
   int64_t pages = 0;
   int64_t max_sequences = 0;
   int64_t step_tokens = 0;  // Most of one step
+  int64_t context = 0;      // Longest prompt plus output that it runs (ContextLimit)
   int64_t page_bytes = 0;
   std::string data_address;  // Of its page memory; empty: it takes part in no transfer
   std::vector<std::byte> data_descriptor;

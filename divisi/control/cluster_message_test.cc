@@ -35,6 +35,7 @@ std::vector<ClusterMessage> Samples() {
                    .name = "host:1",
                    .compatibility = {.model = "abc", .tokenizer = "def"},
                    .pages = 5,
+                   .context = 80,
                    .data_address = "tcp",
                    .data_descriptor = {std::byte{1}, std::byte{2}},
                    .gateways = 2},
@@ -72,6 +73,8 @@ TEST(ClusterMessageTest, EveryMessageComesThrough) {
     EXPECT_EQ(again->index(), message.index());
     EXPECT_EQ(EncodeClusterMessage(*again), bytes);
   }
+  const auto hello = DecodeClusterMessage(EncodeClusterMessage(Samples().front()));
+  EXPECT_EQ(std::get<HelloMessage>(*hello).context, 80);
   const auto relay = DecodeClusterMessage(
       EncodeClusterMessage(RelayMessage{{1}, {2}, ServeMessage{{{7}, 8, 9}, Sample()}}));
   const auto& request = std::get<ServeMessage>(std::get<RelayMessage>(*relay).message).request;
@@ -121,6 +124,9 @@ TEST(ClusterMessageTest, RefusesWhatIsOutOfBounds) {
   EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
   EXPECT_FALSE(read(LeaveMessage{Seconds(std::numeric_limits<double>::quiet_NaN())}));
   EXPECT_FALSE(read(HelloMessage{.step_tokens = std::numeric_limits<int64_t>::max()}));
+  EXPECT_TRUE(read(HelloMessage{.context = std::numeric_limits<int32_t>::max()}));
+  EXPECT_FALSE(read(HelloMessage{.context = int64_t{1} << 31}));
+  EXPECT_FALSE(read(HelloMessage{.context = -1}));
   ReportMessage report;
   report.counters.prefill_tokens = -1;
   EXPECT_FALSE(read(report));

@@ -50,6 +50,17 @@ TEST(GatewayCoreTest, AWorkerThatSaysHelloGetsRequests) {
   EXPECT_TRUE(std::holds_alternative<ServeMessage>(relays[0].second.message));
 }
 
+TEST(GatewayCoreTest, AWorkerOfLessContextThanPromisedGetsNoRequests) {
+  GatewayCore core(kGateway, {.dispatch = {}, .registry = {.context = 64}});
+  HelloMessage hello = Hello(kFirst);
+  hello.context = 48;
+  core.Receive(1, hello, kNow);
+  const auto actions = core.TakeActions();
+  EXPECT_EQ(Sent<RejectMessage>(actions).size(), 1u);
+  EXPECT_EQ(Of<CloseAction>(actions).size(), 1u);
+  EXPECT_FALSE(core.Submit({.prompt = {1}}, kNow).ok());
+}
+
 TEST(GatewayCoreTest, WhatComesBeforeAHelloEndsTheConnection) {
   GatewayCore core(kGateway, {});
   core.Receive(1, PingMessage{}, kNow);

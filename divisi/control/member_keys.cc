@@ -59,6 +59,7 @@ std::string WorkerRecord(const HelloMessage& hello) {
                            {"page_tokens", static_cast<int64_t>(c.page_tokens)},
                            {"pages", hello.pages},
                            {"max_sequences", hello.max_sequences},
+                           {"context", hello.context},
                            {"data_address", hello.data_address}})
       .Dump();
 }

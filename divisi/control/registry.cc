@@ -21,6 +21,14 @@ constexpr size_t kMostRemembered = 4096;
 // In one error.
 constexpr size_t kMostIdsShown = 8;
 
+// The longest of what is promised would end early on this worker, or be refused.
+std::string ShortContext(int64_t has, int64_t promised) {
+  return Format(
+      "context: this worker has {} tokens and the gateway promises {}; give the worker more "
+      "--kv-memory or a larger --max-model-len, or start the gateway with --max-model-len {}",
+      has, promised, has);
+}
+
 }  // namespace
 
 Registry::Registry(NodeId self, RegistryOptions options)
@@ -66,6 +74,9 @@ void Registry::Hello(LinkId link, HelloMessage hello) {
   if (!options_.tokenizer.empty()) expected_.tokenizer = options_.tokenizer;
   if (auto difference = hello.compatibility.DifferenceFrom(expected_); !difference.empty()) {
     return Reject(link, hello.name, {std::move(difference)});
+  }
+  if (hello.context < options_.context) {
+    return Reject(link, hello.name, {ShortContext(hello.context, options_.context)});
   }
   const NodeId node = hello.node;
   const bool back = members_.contains(node);

@@ -37,6 +37,8 @@ struct RegistryOptions {
   // agree with the first that came, while any is there.
   std::string model;
   std::string tokenizer;
+  // Prompt plus output that clients are promised: a worker that runs no request as long is refused.
+  int64_t context = 0;
   // How long a worker whose connection ended has to come back as the same.
   Seconds grace{0.5};
   // The leases of workers in the directory; absent: there is none. A directory that was out of

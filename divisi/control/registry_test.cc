@@ -60,6 +60,26 @@ TEST_F(RegistryTest, AWorkerOfAnotherModelThanTheGatewaysIsRefusedFirstOrLast) {
   EXPECT_EQ(Of<JoinedAction>(registry_.TakeActions()).size(), 1u);
 }
 
+TEST_F(RegistryTest, AWorkerThatRunsLessThanWhatIsPromisedIsRefusedWithTheRemedy) {
+  registry_ = Registry(kGateway, {.context = 2048});
+  HelloMessage small = HelloOf(11, "a");
+  small.context = 672;
+  registry_.Hello(1, small);
+  const auto refused = registry_.TakeActions();
+  const std::string expected =
+      "context: this worker has 672 tokens and the gateway promises 2048; give the worker more "
+      "--kv-memory or a larger --max-model-len, or start the gateway with --max-model-len 672";
+  EXPECT_EQ(Sent<RejectMessage>(refused).at(0).second.reason, expected);
+  EXPECT_EQ(Of<NoteAction>(refused).at(0).why, expected);
+  EXPECT_FALSE(registry_.NodeOf(1));
+  for (const int64_t enough : {2048, 4096}) {
+    HelloMessage other = HelloOf(static_cast<uint64_t>(enough), "b");
+    other.context = enough;
+    registry_.Hello(static_cast<LinkId>(enough), other);
+    EXPECT_EQ(Of<JoinedAction>(registry_.TakeActions()).size(), 1u) << enough;
+  }
+}
+
 // Whoever came first counts only while somebody is there.
 TEST_F(RegistryTest, AnotherModelMayComeWhenAllAreGone) {
   Join(1, 11, "a");

@@ -62,6 +62,7 @@ HelloMessage WorkerCore::Hello() const {
           .pages = options_.scheduler.blocks,
           .max_sequences = options_.scheduler.max_sequences,
           .step_tokens = options_.scheduler.max_batched_tokens,
+          .context = ContextLimit(options_.scheduler),
           .page_bytes = options_.page.value,
           .data_address = memory_.address,
           .data_descriptor = memory_.descriptor,

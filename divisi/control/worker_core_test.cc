@@ -180,6 +180,19 @@ TEST_F(WorkerCoreTest, OneThatLeavesDoesNotBeginAnew) {
   EXPECT_EQ(core_.Fate(kNow).kind, Kind::kEnds);
 }
 
+// What the model allows, or what its pages hold.
+TEST_F(WorkerCoreTest, SaysHowLongARequestItRuns) {
+  for (const auto& [blocks, expected] : {std::pair<int64_t, int64_t>{64, 1024}, {200, 2048}}) {
+    WorkerCoreOptions options = Options();
+    options.scheduler.blocks = blocks;
+    WorkerCore core(options, kNow);
+    core.BeNew(kSelf, {.address = "10.0.0.2:7000"});
+    core.Tick(kNow);
+    core.Connected(kLink, false);
+    EXPECT_EQ(Sent<HelloMessage>(core.TakeActions()).at(0).context, expected);
+  }
+}
+
 TEST_F(WorkerCoreTest, OneThatIsRefusedEndsWithTheReason) {
   core_.Tick(kNow);
   core_.Connected(kLink, false);

@@ -10,6 +10,7 @@
 
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
+#include "divisi/sim/sim_client.h"
 #include "divisi/sim/sim_clients.h"
 #include "divisi/sim/sim_directory.h"
 #include "divisi/sim/sim_gateway.h"
@@ -71,6 +72,7 @@ class Cluster {
 
   void StartGateway(size_t slot) {
     GatewayCoreOptions options{.dispatch = DrawSimDispatcher(random_)};
+    options.registry.context = kSimMaxModelLen;
     if (has_directory_) options.registry.lease = SimDirectory::kLease;
     gateways_[slot] =
         std::make_unique<SimGateway>(NodeId{++last_gateway_}, slot, std::move(options), World());

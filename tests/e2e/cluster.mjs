@@ -188,8 +188,9 @@ export class PartCluster extends Cluster {
     return gateway;
   }
 
-  startWorker(name, { model = this.options.model, args = [] } = {}) {
-    const { kvMemory, env } = this.options;
+  startWorker(name, { model = this.options.model, kvMemory = this.options.kvMemory,
+    args = [] } = {}) {
+    const { env } = this.options;
     return this.#keep(name, new Process(['worker', '--model', model, '--role', name.split('-')[0],
       '--gateway', `127.0.0.1:${this.control}`, '--name', name, '--threads', '1',
       '--kv-memory', kvMemory, ...this.options.args, ...args], { env }));

@@ -172,6 +172,52 @@ test('a worker of another model or KV type is refused by name, on both sides', a
   }
 });
 
+// 42 pages of 16 tokens.
+const small = { kvMemory: '1MiB', context: 672 };
+
+test('a worker of less context than the gateway promises is refused by name, on both sides', async () => {
+  await using(await PartCluster.start(['prefill']), async (cluster) => {
+    const lacks = (context) =>
+      `context: this worker has ${context} tokens and the gateway promises 2048; give .*` +
+      `or start the gateway with --max-model-len ${context}`;
+    await refused(cluster, lacks(small.context), { kvMemory: small.kvMemory });
+    await refused(cluster, lacks(1024), { args: ['--max-model-len', '1024'] });
+  });
+});
+
+test('workers of more context than is promised give the same tokens', async () => {
+  const gatewayArgs = ['--max-model-len', `${small.context}`, '--policy', 'round-robin'];
+  await using(await PartCluster.start(['replica'], { gatewayArgs }), async (cluster) => {
+    cluster.startWorker('replica-2', { kvMemory: small.kvMemory });
+    await cluster.ready(2);
+    const client = cluster.client();
+    const ends = (choice) => [choice.message?.content ?? choice.text, choice.finish_reason];
+    const prompt = Array.from({ length: 600 }, (_, i) => 300 + ((i * 7) % 1500));
+    const common = { model: 'tiny-qwen3', temperature: 0, ignore_eos: true };
+    for (const ask of [
+      () => client.completions.create({ ...common, prompt, max_tokens: 72 }),
+      () => client.chat.completions.create({ ...common,  // As many as there is room for
+        messages: [{ role: 'user', content: 'Hello' }] })]) {
+      const [one, two] = [await ask(), await ask()];
+      assert.deepEqual(ends(one.choices[0]), ends(two.choices[0]));
+      for (const { usage } of [one, two]) assert.equal(usage.total_tokens, small.context);
+    }
+    await assert.rejects(client.completions.create({ ...common, prompt, max_tokens: 73 }),
+      /maximum context length is 672 tokens/);
+    for (const worker of (await cluster.settled()).workers) {
+      assert.ok(worker.decode_tokens > 0, `${worker.name} had no request`);
+    }
+  });
+});
+
+test('a gateway promises no more than the model allows', async () => {
+  const gateway = new Process(['gateway', '--model', 'models/tiny-qwen3', '--port', '0',
+    '--control-port', '0', '--max-model-len', '100000']);
+  gateway.stopping = true;  // It is to end.
+  assert.notEqual((await gateway.ended).code, 0);
+  assert.match(gateway.log, /--max-model-len 100000 is beyond the 2048 positions of the model/);
+});
+
 // In a cluster that is too small for them, so that they leave at every step.
 const crowd = { args: ['--max-num-batched-tokens', '32', '--max-num-seqs', '8'],
   kvMemory: '16MiB' };
