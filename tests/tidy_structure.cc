@@ -21,7 +21,7 @@ const std::map<std::string_view, Names>& AllowedLayers() {
       {"net", {"core"}},
       {"plan", {"core", "catalog"}},
       {"model", {"core", "catalog"}},
-      {"kv", {"core", "catalog", "net"}},
+      {"kv", {"core", "catalog", "net", "plan"}},
       {"experts", {"core", "catalog", "net", "plan"}},
       {"engine", {"core", "catalog", "plan", "model", "kv", "experts"}},
       {"control", {"core", "catalog", "net", "plan", "kv", "engine"}},

@@ -137,7 +137,8 @@ std::vector<CalcTopic> ExpertPathTopics();  // calc_expert_paths.cc: af-transfer
                                             // expert-reuse, expert-pipeline
 std::vector<CalcTopic> ExpertLoadTopics();  // calc_expert_load.cc: expert-skew, expert-replicas,
                                             // grouped-gemm-padding
-std::vector<CalcTopic> CacheTopics();       // calc_cache.cc: kv-tiers, kv-reuse, kv-restart, route
+std::vector<CalcTopic> CacheTopics();       // calc_cache.cc: kv-tiers, kv-reuse, kv-restart,
+                                            // kv-trace, route
 std::vector<CalcTopic> LifecycleTopics();   // calc_lifecycle.cc: startup, migrate, recover, cost
 
 }  // namespace divisi

@@ -157,7 +157,7 @@ CalcTopic KvRestartTopic() {
 }  // namespace
 
 std::vector<CalcTopic> CacheTopics() {
-  return {KvTiersTopic(), KvReuseTopic(), KvRestartTopic(), RouteTopic()};
+  return {KvTiersTopic(), KvReuseTopic(), KvRestartTopic(), KvTraceTopic(), RouteTopic()};
 }
 
 }  // namespace divisi

@@ -6,6 +6,7 @@
 namespace divisi {
 
 CalcTopic KvTiersTopic();  // calc_kv_tiers.cc
+CalcTopic KvTraceTopic();  // calc_kv_trace.cc
 CalcTopic RouteTopic();    // calc_route.cc
 
 }  // namespace divisi

@@ -141,6 +141,10 @@ void SetTimes(std::vector<PlannedRequest>& requests, double speed) {
 
 }  // namespace
 
+bool IsTraceBlock(const PromptPiece& piece) {
+  return piece.stream <= static_cast<uint64_t>(kMaxHashId);
+}
+
 Result<std::vector<PlannedRequest>> ReadTrace(std::string_view text, std::string_view name,
                                               const TraceOptions& options) {
   if (!(options.speed > 0) || !std::isfinite(options.speed)) {

@@ -18,6 +18,9 @@ namespace divisi {
 // Prompt tokens that one Mooncake hash id stands for.
 inline constexpr int64_t kTraceBlockTokens = 512;
 
+// Whether a piece of a prompt is what a hash id stands for; its stream is then the id.
+bool IsTraceBlock(const PromptPiece& piece);
+
 struct TraceOptions {
   double speed = 1;  // Times are divided by it.
   // Lengths and the tokens per hash id are multiplied by it (each at least 1), so that a trace of
