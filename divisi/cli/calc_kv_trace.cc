@@ -153,7 +153,7 @@ CalcTopic KvTraceTopic() {
         CalcLimit::kWhole},
        {"disk-blocks", CalcUnit::kCount, "0", "Blocks of the second tier", CalcLimit::kWhole},
        {"admission", CalcUnit::kText, "predict", "To the second: predict or write-through"},
-       {"write-rate", CalcUnit::kPerSecond, "12.7", "Blocks per second that its endurance allows"},
+       {"write-rate", CalcUnit::kPerSecond, "11.9", "Blocks per second that its endurance allows"},
        {"write-burst", CalcUnit::kCount, "9000", "Blocks that may be saved up", CalcLimit::kWhole}},
       Run};
 }

@@ -91,6 +91,8 @@ void TierManager::Forget(RequestId request, Seconds now) {
 void TierManager::RunPrefetch(Seconds now) {
   for (int step = 0; step < kPrefetchSteps && !unfinished_.empty(); ++step) {
     const int64_t place = *unfinished_.begin();
+    // Farther ones would hold room for long that others can use.
+    if (place >= prefetches_.begin()->first + options_.prefetch_requests) return;
     Prefetch& first = prefetches_.at(place);
     if (first.next == first.keys.size()) {
       unfinished_.erase(place);

@@ -59,10 +59,11 @@ struct TierOptions {
   EvictionPolicy policy = EvictionPolicy::kQueue;
   DiskWrites disk_writes = DiskWrites::kAdmitted;
   WriteBudget budget;
-  int64_t lookahead = 512;       // Requests of the queue that are looked at.
-  int64_t most_moves = 256;      // Copies on their way, of all kinds.
-  int64_t most_bad = 4096;       // Objects in quarantine.
-  int64_t remembered = 1 << 20;  // Pages in the history.
+  int64_t lookahead = 512;         // Requests of the queue that are looked at.
+  int64_t prefetch_requests = 32;  // Of these, whose pages come back from the disk.
+  int64_t most_moves = 256;        // Copies on their way, of all kinds.
+  int64_t most_bad = 4096;         // Objects in quarantine.
+  int64_t remembered = 1 << 20;    // Pages in the history.
 };
 
 struct PageName {
