@@ -9,8 +9,9 @@
 // A copy is visible when it is done, never before. Saves come from device pages that the caller
 // holds until Done. A page leaves host memory by the rank of its tier (eviction_order.h); before,
 // it is judged once for the disk (write_admission.h). Host memory without a page that may go
-// refuses the save: nothing waits. Pages of waiting requests come back from the disk in queue
-// order, as far as host memory has pages of lesser rank to give up for them.
+// refuses the save: the page is judged for the disk at once, and nothing waits. Pages of waiting
+// requests come back from the disk in queue order, as far as host memory has pages of lesser rank
+// to give up for them.
 //
 // Invariants, checked by Verify():
 //   1. Those of each tier's index.
