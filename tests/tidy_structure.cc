@@ -112,6 +112,7 @@ const std::vector<Library>& ThirdParty() {
       {"yaml-cpp", {"yaml-cpp/"}, {}},
       {"oneDNN", {"dnnl", "oneapi/"}, {}},
       {"UCX", {"ucp/", "uct/", "ucs/"}, {}},
+      {"xxHash", {"xxh"}, {}},
       // Kernels are compiled once per instruction set, and choose it by Highway.
       {"Highway", {"hwy/"}, {"divisi/model/ops"}},
       {"intrinsics", {"immintrin"}, {"divisi/model/ops"}},
