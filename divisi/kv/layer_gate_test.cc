@@ -1,0 +1,64 @@
+#include "divisi/kv/layer_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace divisi {
+namespace {
+
+TEST(LayerGateTest, OpensAndNeverCloses) {
+  LayerGate gate;
+  EXPECT_FALSE(gate.Wait(0, Seconds(0)));
+  gate.Open(3);
+  gate.Open(1);
+  EXPECT_EQ(gate.opened(), 3);
+  EXPECT_TRUE(gate.Wait(2, Seconds(0)));
+  EXPECT_FALSE(gate.Wait(3, Seconds(0)));
+}
+
+TEST(LayerGateTest, WhatWasOpenStaysOpenAfterAFailure) {
+  LayerGate gate;
+  gate.Open(2);
+  gate.Fail();
+  gate.Open(4);
+  EXPECT_TRUE(gate.Wait(1, Seconds(100)));
+  EXPECT_FALSE(gate.Wait(2, Seconds(100)));
+  EXPECT_TRUE(gate.failed());
+}
+
+TEST(LayerGateTest, WaitsForTheLoaderAndCountsIt) {
+  LayerGate gate;
+  std::thread loader([&] {
+    for (int layer = 1; layer <= 4; ++layer) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      gate.Open(layer);
+    }
+  });
+  for (int layer = 0; layer < 4; ++layer) EXPECT_TRUE(gate.Wait(layer, Seconds(30)));
+  loader.join();
+  EXPECT_GE(gate.waiting().waits, 1);
+  EXPECT_GT(gate.waiting().waited.value, 0.004);
+  EXPECT_EQ(gate.waiting().in_vain, 0);
+}
+
+TEST(LayerGateTest, AFailureWakesWhoWaits) {
+  LayerGate gate;
+  std::thread loader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    gate.Fail();
+  });
+  EXPECT_FALSE(gate.Wait(0, Seconds(1e300)));
+  loader.join();
+  EXPECT_EQ(gate.waiting().in_vain, 1);
+}
+
+TEST(LayerGateTest, NobodyWaitsLongerThanAsked) {
+  LayerGate gate;
+  EXPECT_FALSE(gate.Wait(0, Seconds(0.01)));
+  EXPECT_FALSE(gate.Wait(0, Seconds(-1)));
+  EXPECT_GE(gate.waiting().waited.value, 0.009);
+}
+
+}  // namespace
+}  // namespace divisi

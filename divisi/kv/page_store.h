@@ -1,0 +1,59 @@
+// A tier below the device, as the threads that move pages see it: objects under keys, written once,
+// read while they are referenced, removed. Which pages a tier holds is decided elsewhere.
+//
+// A store checks what it reads: whatever comes back as good is what was put under that key. An
+// object that fails is put aside by the store itself and is not found again.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "divisi/core/result.h"
+#include "divisi/kv/page_object.h"
+
+namespace divisi {
+
+// One object that stays readable, and takes its place, while this lives. Not longer than its store.
+// For one thread at a time.
+class PageReader {
+ public:
+  virtual ~PageReader() = default;
+  virtual const PageHeader& header() const = 0;
+  // Layers [first, first + count) into `to`, each checked; on failure `to` holds anything.
+  // Errors: kDataLoss for bytes that are not what was put, kNotFound where they went away,
+  // kUnavailable for what the system reports; each with the key and the reason.
+  // Requires: layers of the page; to.size() == count * layer_bytes.
+  virtual Result<void> ReadLayers(int first, int count, std::span<std::byte> to) = 0;
+  // A hint: these will be read next.
+  virtual void WillRead(int first, int count) {
+    (void)first;
+    (void)count;
+  }
+};
+
+// Blocking. Safe from any thread.
+class PageStore {
+ public:
+  virtual ~PageStore() = default;
+
+  // Errors: kNotFound; kDataLoss and kUnavailable as for ReadLayers; kResourceExhausted where too
+  // many are open.
+  virtual Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) = 0;
+  // Stores the page whole, then makes it visible, or leaves no trace. Of a key that is there
+  // already nothing is written: an object never changes.
+  // Errors: kResourceExhausted where room is lacking, kInvalidArgument for a page of another shape
+  // or model than the store's, kUnavailable for what the system reports, with the remedy.
+  // Requires: payload.size() == header.shape.PayloadBytes().
+  virtual Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) = 0;
+  // Not found from now on; its room comes back when the last reader ends. Nothing for a key that is
+  // not there.
+  virtual void Remove(const BlockKey& key) = 0;
+
+  // A hint: Open of this key, and a read of its first layers, come next.
+  virtual void WillOpen(const BlockKey& key) { (void)key; }
+  // Whether reading is no more than copying: it can't hang, and needs no buffer between.
+  virtual bool in_memory() const { return false; }
+};
+
+}  // namespace divisi
