@@ -80,7 +80,9 @@ const std::vector<Banned>& BannedCalls() {
        "a ThreadPool (core/thread_pool.h), or an event",
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
         "divisi/engine/engine.", "divisi/control/frame_connection", "divisi/control/page_carrier",
-        "divisi/control/etcd_directory", "divisi/control/step_thread"}},
+        "divisi/control/etcd_directory", "divisi/control/step_thread",
+        // Reads and writes of pages that may hang.
+        "divisi/kv/tier_io."}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
       {"sleep_for", "an event with its time", {"divisi/core/", "divisi/net/", "divisi/cli/"}},
       {"system_clock", "UnixSeconds (core/clock.h)", {"divisi/core/clock.cc"}},

@@ -1,0 +1,167 @@
+#include "divisi/kv/page_loading.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace divisi {
+namespace {
+
+constexpr int64_t kMemoryRun = int64_t{64} << 10;
+// Pages whose opening is hinted ahead: heads lie scattered over the disk, and each is a read that
+// waits.
+constexpr size_t kOpenAhead = 32;
+constexpr size_t kMostHints = 64;
+
+}  // namespace
+
+const char* TierName(Tier tier) {
+  switch (tier) {
+    case Tier::kDevice:
+      return "device";
+    case Tier::kHost:
+      return "host";
+    case Tier::kDisk:
+      return "disk";
+    case Tier::kRemote:
+      return "remote";
+  }
+  return "unknown";
+}
+
+PageStore* TierStores::Of(Tier tier) const {
+  switch (tier) {
+    case Tier::kDevice:
+      return nullptr;
+    case Tier::kHost:
+      return host.get();
+    case Tier::kDisk:
+      return disk.get();
+    case Tier::kRemote:
+      return remote.get();
+  }
+  return nullptr;
+}
+
+PageLoading::PageLoading(const PageLoad& load, const TierStores& stores, const LoadingTerms& terms)
+    : load_(load), stores_(stores), terms_(terms), usable_(load.pages.size()) {
+  const bool in_memory = std::ranges::all_of(load.pages, [&](const LoadedPage& page) {
+    const PageStore* store = stores.Of(page.tier);
+    return store == nullptr || store->in_memory();
+  });
+  const int64_t run = in_memory ? kMemoryRun : terms.run.value;
+  const int64_t layer = terms.shape.layer_bytes;
+  group_ = static_cast<int>(std::clamp<int64_t>(run / layer, 1, terms.shape.layers));
+  if (!in_memory) {
+    hints_ = std::clamp<size_t>(static_cast<size_t>(terms.ahead.value / (group_ * layer)), 1,
+                                kMostHints);
+  }
+}
+
+LoadDone PageLoading::Run(Landing& landing, const Clock& clock) {
+  const Seconds start = clock.Now();
+  done_.id = load_.id;
+  OpenPages(landing, clock);
+  if (done_.end == LoadEnd::kDone && usable_ > 0) ReadGroups(landing, clock);
+  const size_t good = std::min(whole_, usable_);
+  done_.pages_ok = static_cast<int64_t>(good);
+  for (size_t page = 0; page < good; ++page) ++tally_.pages[TierOf(page)];
+  if (done_.end == LoadEnd::kDone && usable_ < load_.pages.size()) done_.end = LoadEnd::kFailed;
+  if (done_.end != LoadEnd::kDone && load_.gate) load_.gate->Fail();
+  readers_.clear();
+  done_.took = clock.Now() - start;
+  return std::move(done_);
+}
+
+void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
+  for (size_t page = 0, hinted = 0; page < usable_; ++page) {
+    if (Stop(landing, clock)) return;
+    const Seconds start = clock.Now();
+    for (; hinted < std::min(usable_, page + kOpenAhead); ++hinted) {
+      PageStore* store = stores_.Of(load_.pages[hinted].tier);
+      if (store != nullptr) store->WillOpen(load_.pages[hinted].key);
+    }
+    auto reader = OpenPage(page);
+    tally_.reading[TierOf(page)] += clock.Now() - start;
+    if (!reader) {
+      CutAt(page, reader.error());
+    } else {
+      readers_.push_back(std::move(*reader));
+    }
+  }
+}
+
+Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page) {
+  const LoadedPage& wanted = load_.pages[page];
+  PageStore* store = stores_.Of(wanted.tier);
+  if (store == nullptr) {
+    return Error{Code::kNotFound, Format("there is no tier {}", TierName(wanted.tier))};
+  }
+  ASSIGN_OR_RETURN(auto reader, store->Open(wanted.key));
+  PageHeader asked{.shape = terms_.shape,
+                   .position = load_.position + static_cast<int64_t>(page) * terms_.shape.tokens,
+                   .key = wanted.key,
+                   .root = load_.root,
+                   .model = terms_.model};
+  RETURN_IF_ERROR(CheckIsAsked(reader->header(), asked));
+  return reader;
+}
+
+void PageLoading::ReadGroups(Landing& landing, const Clock& clock) {
+  buffer_.resize(static_cast<size_t>(group_ * terms_.shape.layer_bytes));
+  for (size_t run = 0; run < hints_; ++run) Hint(run);
+  for (int first = 0; first < terms_.shape.layers; first += group_) {
+    for (size_t page = 0; page < usable_; ++page) {
+      if (Stop(landing, clock)) return;
+      Hint(static_cast<size_t>(first / group_) * usable_ + page + hints_);
+      ReadRun(page, first, landing, clock);
+    }
+    if (usable_ == 0) return;
+    if (load_.gate) load_.gate->Open(first + CountFrom(first));
+  }
+}
+
+void PageLoading::ReadRun(size_t page, int first, Landing& landing, const Clock& clock) {
+  const int count = CountFrom(first);
+  const auto layer = static_cast<size_t>(terms_.shape.layer_bytes);
+  const auto bytes = static_cast<size_t>(count) * layer;
+  const auto to = load_.pages[page].to.subspan(static_cast<size_t>(first) * layer, bytes);
+  PageReader& reader = *readers_[page];
+  const Seconds start = clock.Now();
+  Result<void> read;
+  if (stores_.Of(load_.pages[page].tier)->in_memory()) {
+    landing.Land([&] { read = reader.ReadLayers(first, count, to); });
+  } else {
+    const auto buffer = std::span(buffer_).first(bytes);
+    read = reader.ReadLayers(first, count, buffer);
+    if (read.ok()) landing.Land([&] { std::memcpy(to.data(), buffer.data(), bytes); });
+  }
+  tally_.reading[TierOf(page)] += clock.Now() - start;
+  if (!read) return CutAt(page, read.error());
+  tally_.read[TierOf(page)] += Bytes(static_cast<int64_t>(bytes));
+  if (first + count == terms_.shape.layers) whole_ = page + 1;
+}
+
+void PageLoading::Hint(size_t run) {
+  if (hints_ == 0 || usable_ == 0) return;
+  const int first = static_cast<int>(run / usable_) * group_;
+  if (first >= terms_.shape.layers) return;
+  readers_[run % usable_]->WillRead(first, CountFrom(first));
+}
+
+void PageLoading::CutAt(size_t page, const Error& error) {
+  const LoadedPage& bad = load_.pages[page];
+  done_.bad.push_back({bad.key, bad.tier, error.code, error.message});
+  usable_ = page;
+  if (load_.gate) load_.gate->Fail();
+}
+
+bool PageLoading::Stop(const Landing& landing, const Clock& clock) {
+  if (landing.given_up()) {
+    done_.end = LoadEnd::kCancelled;
+  } else if (clock.Now() >= load_.deadline) {
+    done_.end = LoadEnd::kLate;
+  }
+  return done_.end != LoadEnd::kDone;
+}
+
+}  // namespace divisi

@@ -1,0 +1,148 @@
+// One load of pages into the device's memory, layer by layer: all pages' first layers, then their
+// next ones, so that computing can follow through a LayerGate while the rest is read.
+//
+// The pages are a contiguous part of a sequence. A page that can't be read, or is not the one that
+// was asked for, ends the usable prefix before it: the gate fails at once, those before it are read
+// on, those behind it no more.
+//
+// Reading may hang, and whoever waits for the load may give up meanwhile: then nothing may land in
+// its pages any more, since they are somebody else's. So what can hang is read into a buffer of the
+// reader's, and taken from there under Landing's lock.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "divisi/core/clock.h"
+#include "divisi/kv/layer_gate.h"
+#include "divisi/kv/page_store.h"
+#include "divisi/plan/kv_tiers.h"
+
+namespace divisi {
+
+inline constexpr size_t kTiers = 4;
+const char* TierName(Tier tier);  // "host"
+
+// The tiers below the device; one that is missing finds nothing and takes nothing.
+// Shared with the threads that read them, which outlive their owner where a read hangs.
+struct TierStores {
+  std::shared_ptr<PageStore> host, disk, remote;
+  PageStore* Of(Tier tier) const;
+};
+
+struct LoadedPage {
+  BlockKey key;
+  Tier tier = Tier::kHost;
+  std::span<std::byte> to;  // The whole page.
+};
+
+struct PageLoad {
+  uint64_t id = 0;
+  std::vector<LoadedPage> pages;    // In the order of the sequence, without a gap.
+  BlockKey root;                    // Of their key space.
+  int64_t position = 0;             // Of the first page's first token.
+  Seconds deadline;                 // A time of the clock. Past it the rest is not read.
+  std::shared_ptr<LayerGate> gate;  // None: nobody follows. Shared with who computes.
+};
+
+enum class LoadEnd { kDone, kFailed, kLate, kCancelled };
+
+struct BadPage {
+  BlockKey key;
+  Tier tier = Tier::kHost;
+  Code code = Code::kInternal;  // kResourceExhausted says nothing about the page.
+  std::string why;
+};
+
+struct LoadDone {
+  uint64_t id = 0;
+  LoadEnd end = LoadEnd::kDone;  // kDone: all pages.
+  int64_t pages_ok = 0;          // The prefix that is there whole, and checked.
+  std::vector<BadPage> bad;
+  Seconds took;  // From its start.
+};
+
+// Whether a load's pages may be written.
+class Landing {
+ public:
+  // Calls fn and is true, unless the load was given up.
+  template <typename Fn>
+  bool Land(Fn fn) {
+    const std::lock_guard lock(mutex_);
+    if (given_up_) return false;
+    fn();
+    return true;
+  }
+  // From its return on nothing lands.
+  void GiveUp() {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  bool given_up() const {
+    const std::lock_guard lock(mutex_);
+    return given_up_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  bool given_up_ = false;
+};
+
+// What was read of each tier, and how long that took.
+struct LoadTally {
+  std::array<Bytes, kTiers> read{};
+  std::array<Seconds, kTiers> reading{};
+  std::array<int64_t, kTiers> pages{};  // Whole ones.
+};
+
+struct LoadingTerms {
+  PageShape shape;
+  BlockKey model;
+  // Read at once of one page: as many whole layers as fit, at least one. Of stores in memory, whose
+  // reads cost no wait, a single layer or kMemoryRun.
+  Bytes run{int64_t{128} << 10};
+  // Read ahead of the run at hand, by hints.
+  Bytes ahead{int64_t{8} << 20};
+};
+
+// Carries out `load` on the calling thread, until its end, its deadline or `landing` gives it up.
+class PageLoading {
+ public:
+  // All outlive it.
+  PageLoading(const PageLoad& load, const TierStores& stores, const LoadingTerms& terms);
+
+  LoadDone Run(Landing& landing, const Clock& clock);
+  const LoadTally& tally() const { return tally_; }
+
+ private:
+  void OpenPages(Landing& landing, const Clock& clock);
+  Result<std::unique_ptr<PageReader>> OpenPage(size_t page);
+  void ReadGroups(Landing& landing, const Clock& clock);
+  // Layers [first, first + count) of a page.
+  void ReadRun(size_t page, int first, Landing& landing, const Clock& clock);
+  void Hint(size_t run);  // Runs are numbered in the order of reading.
+  void CutAt(size_t page, const Error& error);
+  bool Stop(const Landing& landing, const Clock& clock);
+  int CountFrom(int first) const { return std::min(group_, terms_.shape.layers - first); }
+  size_t TierOf(size_t page) const { return static_cast<size_t>(load_.pages[page].tier); }
+
+  const PageLoad& load_;
+  const TierStores& stores_;
+  const LoadingTerms& terms_;
+  int group_ = 1;      // Layers of a run.
+  size_t hints_ = 0;   // Runs to hint ahead.
+  size_t usable_ = 0;  // Pages before the first bad one.
+  size_t whole_ = 0;   // Pages whose last layers were read.
+  std::vector<std::unique_ptr<PageReader>> readers_;
+  std::vector<std::byte> buffer_;
+  LoadTally tally_;
+  LoadDone done_;
+};
+
+}  // namespace divisi
