@@ -42,6 +42,21 @@ PageStore* TierStores::Of(Tier tier) const {
   return nullptr;
 }
 
+std::vector<int> LayerGroups(int layers, int most) {
+  CHECK(layers >= 1 && most >= 1);
+  if (most >= layers) return {layers};
+  std::vector<int> rising;
+  int left = layers;
+  for (int count = 1; count < most && 2 * count <= left; count *= 2) {
+    rising.push_back(count);
+    left -= 2 * count;
+  }
+  std::vector<int> groups = rising;
+  for (; left > 0; left -= most) groups.push_back(std::min(most, left));
+  groups.insert(groups.end(), rising.rbegin(), rising.rend());
+  return groups;
+}
+
 PageLoading::PageLoading(const PageLoad& load, const TierStores& stores, const LoadingTerms& terms)
     : load_(load), stores_(stores), terms_(terms), usable_(load.pages.size()) {
   const bool in_memory = std::ranges::all_of(load.pages, [&](const LoadedPage& page) {
@@ -50,10 +65,15 @@ PageLoading::PageLoading(const PageLoad& load, const TierStores& stores, const L
   });
   const int64_t run = in_memory ? kMemoryRun : terms.run.value;
   const int64_t layer = terms.shape.layer_bytes;
-  group_ = static_cast<int>(std::clamp<int64_t>(run / layer, 1, terms.shape.layers));
+  const auto most = std::clamp<int64_t>(run / layer, 1, terms.shape.layers);
+  counts_ = LayerGroups(terms.shape.layers, static_cast<int>(most));
+  for (int first = 0; const int count : counts_) {
+    firsts_.push_back(first);
+    first += count;
+  }
   if (!in_memory) {
-    hints_ = std::clamp<size_t>(static_cast<size_t>(terms.ahead.value / (group_ * layer)), 1,
-                                kMostHints);
+    hints_ =
+        std::clamp<size_t>(static_cast<size_t>(terms.ahead.value / (most * layer)), 1, kMostHints);
   }
 }
 
@@ -107,21 +127,21 @@ Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page) {
 }
 
 void PageLoading::ReadGroups(Landing& landing, const Clock& clock) {
-  buffer_.resize(static_cast<size_t>(group_ * terms_.shape.layer_bytes));
+  buffer_.resize(static_cast<size_t>(std::ranges::max(counts_) * terms_.shape.layer_bytes));
   for (size_t run = 0; run < hints_; ++run) Hint(run);
-  for (int first = 0; first < terms_.shape.layers; first += group_) {
+  for (size_t group = 0; group < counts_.size(); ++group) {
     for (size_t page = 0; page < usable_; ++page) {
       if (Stop(landing, clock)) return;
-      Hint(static_cast<size_t>(first / group_) * usable_ + page + hints_);
-      ReadRun(page, first, landing, clock);
+      Hint(group * usable_ + page + hints_);
+      ReadRun(page, group, landing, clock);
     }
     if (usable_ == 0) return;
-    if (load_.gate) load_.gate->Open(first + CountFrom(first));
+    if (load_.gate) load_.gate->Open(firsts_[group] + counts_[group]);
   }
 }
 
-void PageLoading::ReadRun(size_t page, int first, Landing& landing, const Clock& clock) {
-  const int count = CountFrom(first);
+void PageLoading::ReadRun(size_t page, size_t group, Landing& landing, const Clock& clock) {
+  const int first = firsts_[group], count = counts_[group];
   const auto layer = static_cast<size_t>(terms_.shape.layer_bytes);
   const auto bytes = static_cast<size_t>(count) * layer;
   const auto to = load_.pages[page].to.subspan(static_cast<size_t>(first) * layer, bytes);
@@ -138,14 +158,13 @@ void PageLoading::ReadRun(size_t page, int first, Landing& landing, const Clock&
   tally_.reading[TierOf(page)] += clock.Now() - start;
   if (!read) return CutAt(page, read.error());
   tally_.read[TierOf(page)] += Bytes(static_cast<int64_t>(bytes));
-  if (first + count == terms_.shape.layers) whole_ = page + 1;
+  if (group + 1 == counts_.size()) whole_ = page + 1;
 }
 
 void PageLoading::Hint(size_t run) {
   if (hints_ == 0 || usable_ == 0) return;
-  const int first = static_cast<int>(run / usable_) * group_;
-  if (first >= terms_.shape.layers) return;
-  readers_[run % usable_]->WillRead(first, CountFrom(first));
+  const size_t group = run / usable_;
+  if (group < counts_.size()) readers_[run % usable_]->WillRead(firsts_[group], counts_[group]);
 }
 
 void PageLoading::CutAt(size_t page, const Error& error) {

@@ -104,12 +104,18 @@ struct LoadTally {
 struct LoadingTerms {
   PageShape shape;
   BlockKey model;
-  // Read at once of one page: as many whole layers as fit, at least one. Of stores in memory, whose
-  // reads cost no wait, a single layer or kMemoryRun.
-  Bytes run{int64_t{128} << 10};
+  // Read at once of one page, of a store that is not in memory: as many whole layers as fit, at
+  // least one.
+  Bytes run{int64_t{256} << 10};
   // Read ahead of the run at hand, by hints.
   Bytes ahead{int64_t{8} << 20};
 };
+
+// How many layers are read at a time: 1, 2, 4 and so on up to `most`, and down to 1 again at the
+// end. Large reads are faster, but computing begins after the first group, and what is left to
+// compute after the last one adds to the whole. All at once where `most` covers all layers.
+// Requires: layers >= 1, most >= 1.
+std::vector<int> LayerGroups(int layers, int most);
 
 // Carries out `load` on the calling thread, until its end, its deadline or `landing` gives it up.
 class PageLoading {
@@ -124,21 +130,20 @@ class PageLoading {
   void OpenPages(Landing& landing, const Clock& clock);
   Result<std::unique_ptr<PageReader>> OpenPage(size_t page);
   void ReadGroups(Landing& landing, const Clock& clock);
-  // Layers [first, first + count) of a page.
-  void ReadRun(size_t page, int first, Landing& landing, const Clock& clock);
+  void ReadRun(size_t page, size_t group, Landing& landing, const Clock& clock);
   void Hint(size_t run);  // Runs are numbered in the order of reading.
   void CutAt(size_t page, const Error& error);
   bool Stop(const Landing& landing, const Clock& clock);
-  int CountFrom(int first) const { return std::min(group_, terms_.shape.layers - first); }
   size_t TierOf(size_t page) const { return static_cast<size_t>(load_.pages[page].tier); }
 
   const PageLoad& load_;
   const TierStores& stores_;
   const LoadingTerms& terms_;
-  int group_ = 1;      // Layers of a run.
-  size_t hints_ = 0;   // Runs to hint ahead.
-  size_t usable_ = 0;  // Pages before the first bad one.
-  size_t whole_ = 0;   // Pages whose last layers were read.
+  std::vector<int> counts_;  // Layers of each group,
+  std::vector<int> firsts_;  // and the first one.
+  size_t hints_ = 0;         // Runs to hint ahead.
+  size_t usable_ = 0;        // Pages before the first bad one.
+  size_t whole_ = 0;         // Pages whose last layers were read.
   std::vector<std::unique_ptr<PageReader>> readers_;
   std::vector<std::byte> buffer_;
   LoadTally tally_;

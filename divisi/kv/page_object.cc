@@ -1,7 +1,7 @@
 #include "divisi/kv/page_object.h"
 
 #include <xxhash.h>
-#if defined(__x86_64__)
+#ifdef __x86_64__
 #include <xxh_x86dispatch.h>  // The widest vectors that the processor has: three times the rate.
 #endif
 

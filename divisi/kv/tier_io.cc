@@ -309,6 +309,8 @@ TierIo::~TierIo() {
 }
 
 Result<void> TierIo::Load(PageLoad load) {
+  const auto whole = static_cast<size_t>(state_->options.terms.shape.PayloadBytes());
+  for (const LoadedPage& page : load.pages) CHECK(page.to.size() == whole, "not a whole page");
   const std::lock_guard lock(state_->mutex);
   if (state_->LoadHangsLocked(state_->options.clock->Now())) {
     ++state_->stats.loads_refused;
