@@ -139,6 +139,8 @@ Error DiskFolder::Explain(int cause, const std::string& what) const {
     case EMFILE:
     case ENFILE:
       return error(Code::kResourceExhausted, "raise the limit of open files (ulimit -n)");
+    case ENOMEM:
+      return error(Code::kResourceExhausted, "");
     case EROFS:
     case EACCES:
     case EPERM:

@@ -30,6 +30,9 @@ int64_t FileBytes(const PageShape& shape) {
   return static_cast<int64_t>(kPageHeadBytes) + shape.PayloadBytes();
 }
 
+// Of this process or machine: it says nothing about the page.
+bool IsShortage(int cause) { return cause == EMFILE || cause == ENFILE || cause == ENOMEM; }
+
 std::string Named(const BlockKey& key) { return "page " + key.Hex(); }
 
 }  // namespace
@@ -101,6 +104,7 @@ class DiskReader final : public PageReader {
     const int64_t got = ReadFully(store_.calls_, fd, to, at);
     const int cause = errno;
     LetGo(fd);
+    if (got < 0 && IsShortage(cause)) return store_.folder_->Explain(cause, "read " + Named(key_));
     if (got < 0) return store_.Fail(key_, cause, std::strerror(cause));
     if (got < static_cast<int64_t>(to.size())) {
       return store_.Fail(key_, 0, Format("truncated: it ends at {}", at + got));
@@ -332,7 +336,7 @@ Result<int> DiskStore::OpenFile(const BlockKey& key) {
   const int fd = calls_.Open(folder_->fd(), PagePath(key), O_RDONLY | O_NOFOLLOW);
   if (fd >= 0) return fd;
   const int cause = errno;
-  if (cause == EMFILE || cause == ENFILE) return folder_->Explain(cause, "open " + Named(key));
+  if (IsShortage(cause)) return folder_->Explain(cause, "open " + Named(key));
   return Fail(key, cause, std::strerror(cause));
 }
 

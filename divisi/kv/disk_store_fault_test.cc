@@ -143,13 +143,19 @@ TEST_F(DiskStoreFaultTest, APageWhoseReadingFailsIsNotReadAgain) {
   }
 }
 
-TEST_F(DiskStoreFaultTest, WithoutDescriptorsAPageIsNotBad) {
+TEST_F(DiskStoreFaultTest, WithoutDescriptorsOrMemoryAPageIsNotBad) {
   const auto store = OpenFailing();
   ASSERT_TRUE(Put(*store, 1).ok());
-  failing_.Arm(0, EMFILE, true);
-  EXPECT_EQ(Read(*store, 1).error().code, Code::kResourceExhausted);
-  failing_.Disarm();
-  EXPECT_TRUE(Has(*store, 1));
+  for (const int cause : {EMFILE, ENFILE, ENOMEM}) {
+    for (int64_t call = 0;; ++call) {
+      failing_.Arm(call, cause, true);
+      const auto read = Read(*store, 1);
+      failing_.Disarm();
+      if (read) break;
+      EXPECT_EQ(read.error().code, Code::kResourceExhausted) << call;
+      EXPECT_TRUE(Has(*store, 1));
+    }
+  }
 }
 
 TEST_F(DiskStoreFaultTest, StartsOverWhatCannotBeRead) {
