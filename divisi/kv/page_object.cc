@@ -1,14 +1,11 @@
 #include "divisi/kv/page_object.h"
 
-#include <xxhash.h>
-#ifdef __x86_64__
-#include <xxh_x86dispatch.h>  // The widest vectors that the processor has: three times the rate.
-#endif
-
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "divisi/core/wire.h"
+#include "divisi/kv/xxh3.h"
 
 namespace divisi {
 namespace {
@@ -97,33 +94,29 @@ Result<PageHead> Parse(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-uint64_t PageSum(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
+uint64_t PageSum(std::span<const std::byte> bytes) { return Xxh3(bytes); }
 
 uint64_t PageHeadSum(std::span<const std::byte> head) {
   CHECK(head.size() == kPageHeadBytes);
-  constexpr uint64_t kNone = 0;
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  XXH3_64bits_update(&state, head.data(), kSumAt);
-  XXH3_64bits_update(&state, &kNone, sizeof kNone);
-  XXH3_64bits_update(&state, head.data() + kSumsAt, kPageHeadBytes - kSumsAt);
-  return XXH3_64bits_digest(&state);
+  constexpr std::array<std::byte, sizeof(uint64_t)> kNone{};
+  Xxh3Stream stream;
+  stream.Update(head.first(kSumAt));
+  stream.Update(kNone);
+  stream.Update(head.subspan(kSumsAt));
+  return stream.Sum();
 }
 
 uint64_t CopyWithSum(std::span<std::byte> to, std::span<const std::byte> from) {
   CHECK(to.size() == from.size(), "{} bytes to {}", from.size(), to.size());
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
+  Xxh3Stream stream;
   while (!from.empty()) {
     const size_t step = std::min(kStep, from.size());
-    XXH3_64bits_update(&state, from.data(), step);
+    stream.Update(from.first(step));
     std::memcpy(to.data(), from.data(), step);
     from = from.subspan(step);
     to = to.subspan(step);
   }
-  return XXH3_64bits_digest(&state);
+  return stream.Sum();
 }
 
 Result<void> CheckEncodable(const PageHeader& header) {
