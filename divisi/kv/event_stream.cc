@@ -287,6 +287,8 @@ void EventStream::Live(uint64_t sequence, std::string_view payload, Seconds now)
 
 bool EventStream::AnswersOtherLife(uint64_t sequence, const Batch& batch) const {
   const Asking& asking = *asking_;
+  const auto taken = DigestOf(sequence);
+  if (!asking.snapshot && taken) return *taken != batch.digest;
   if (!asking.verifies || asking.answered || sequence != asking.ask.from) return false;
   if (asking.digest) return *asking.digest != batch.digest;
   return batch.batch && batch.batch->time_seconds > last_time_;
