@@ -37,6 +37,7 @@ void AddCalcCommand(CLI::App& app);
 void AddCatalogCommand(CLI::App& app);
 void AddClusterCommand(CLI::App& app);  // divisi cluster status | drain | undrain | role
 void AddGatewayCommand(CLI::App& app);
+void AddKvEventsCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 void AddPlanCommand(CLI::App& app);
 void AddServeCommand(CLI::App& app);

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   divisi::AddWorkerCommand(app);
   divisi::AddUpCommand(app);
   divisi::AddClusterCommand(app);
+  divisi::AddKvEventsCommand(app);
   divisi::AddBenchEngineCommand(app);
   divisi::AddBenchServeCommand(app);
 

@@ -68,18 +68,24 @@ void EventStream::Take(uint64_t sequence, Batch batch, bool remember) {
   stats_.other_events += static_cast<uint64_t>(std::ranges::count_if(
       batch.batch->events, [](const auto& e) { return std::holds_alternative<OtherEvent>(e); }));
   if (batch.batch->events.empty()) return;
-  updates_.push_back({std::exchange(forget_, false), std::move(batch.batch->events),
-                      batch.batch->data_parallel_rank});
+  updates_.push_back({std::exchange(forget_, false), std::move(batch.batch->events), sequence,
+                      batch.batch->time_seconds, batch.batch->data_parallel_rank});
   holds_ = true;
 }
 
 void EventStream::Keep(uint64_t sequence, Batch batch, Seconds now) {
-  const size_t bytes = batch.bytes;
-  if (!pending_.try_emplace(sequence, std::move(batch)).second) {
+  const auto there = pending_.find(sequence);
+  if (there != pending_.end()) {
     ++stats_.duplicates;
-    return;
+    // Of two lives the later one counts.
+    const auto& kept = there->second.batch;
+    const bool later = batch.batch && (!kept || kept->time_seconds < batch.batch->time_seconds);
+    if (!later) return;
+    pending_bytes_ -= there->second.bytes;
+    pending_.erase(there);
   }
-  pending_bytes_ += bytes;
+  pending_bytes_ += batch.bytes;
+  pending_.emplace(sequence, std::move(batch));
   if (pending_.size() > options_.pending_batches || pending_bytes_ > options_.pending_bytes) {
     GiveUp(now);
   }
@@ -129,8 +135,7 @@ void EventStream::Settle(Seconds now) {
 }
 
 void EventStream::GiveUp(Seconds now) {
-  asking_.reset();
-  ask_.reset();
+  AbandonAnswer();
   verify_due_ = false;
   attempts_ = 0;
   if (next_) Drain();
@@ -155,7 +160,8 @@ void EventStream::Restart(Seconds now) {
   recent_.clear();
   pending_.clear();
   pending_bytes_ = 0;
-  next_ = 0;
+  // Even its first batch is taken from the answer: a live one may be of yet another life.
+  next_.reset();
   last_time_ = -std::numeric_limits<double>::infinity();
   attempts_ = 0;
   verify_due_ = false;
@@ -188,14 +194,19 @@ void EventStream::Ask(Seconds now) {
   ++stats_.asks;
 }
 
-void EventStream::AskFailed(Seconds now) {
-  // Half a snapshot is none, and its numbers are those of other batches: it is asked for again.
-  if (asking_->snapshot) {
+// Half a snapshot is none, and its numbers are those of other batches: it is asked for again.
+void EventStream::AbandonAnswer() {
+  if (asking_ && asking_->snapshot) {
     Forget();
+    incomplete_ = true;
     next_ = asking_->ask.from + (asking_->verifies ? 1 : 0);
   }
   asking_.reset();
   ask_.reset();
+}
+
+void EventStream::AskFailed(Seconds now) {
+  AbandonAnswer();
   if (++attempts_ >= options_.attempts) return GiveUp(now);
   Seconds backoff = options_.first_backoff;
   for (int i = 1; i < attempts_ && backoff < options_.most_backoff; ++i) backoff = backoff * 2;
@@ -228,7 +239,7 @@ void EventStream::Connected(Seconds now) {
     return;
   }
   // Something may have been missed, and the source may be another.
-  if (asking_ && asking_->snapshot) AskFailed(now);
+  AbandonAnswer();
   verify_due_ = next_.value_or(0) > 0;
   attempts_ = 0;
   WaitToAsk(now);
@@ -243,7 +254,7 @@ void EventStream::LiveBehind(uint64_t sequence, Batch batch, Seconds now) {
     return;
   }
   Restart(now);
-  if (sequence == 0 || !options_.replay) {
+  if (!options_.replay) {
     Take(sequence, std::move(batch), true);
     return Settle(now);
   }

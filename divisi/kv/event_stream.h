@@ -35,6 +35,9 @@ namespace divisi {
 struct EventUpdate {
   bool forget = false;
   std::vector<KvEvent> events;
+  // Of the batch that they came in, by the sender's clock; 0 where there are none.
+  uint64_t sequence = 0;
+  double time_seconds = 0;
   std::optional<int64_t> data_parallel_rank;
 };
 
@@ -130,6 +133,7 @@ class EventStream {
   void Settle(Seconds now);
   void GiveUp(Seconds now);
   void Ask(Seconds now);
+  void AbandonAnswer();
   void AskFailed(Seconds now);
   void WaitToAsk(Seconds at);
   void Follow(Seconds now);
