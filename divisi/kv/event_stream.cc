@@ -231,11 +231,12 @@ void EventStream::Tick(Seconds now) {
 
 void EventStream::Connected(Seconds now) {
   stats_.connected = true;
+  // What was kept aside may be of a life that ended; of one that goes on the answer has it.
+  DropPending(std::numeric_limits<uint64_t>::max());
   if (!options_.replay) {
     if (holds_) ++stats_.losses;
     Forget();
     next_.reset();
-    DropPending(std::numeric_limits<uint64_t>::max());
     return;
   }
   // Something may have been missed, and the source may be another.

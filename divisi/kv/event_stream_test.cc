@@ -241,6 +241,18 @@ TEST_F(EventStreamTest, AConnectionMadeAnewVerifiesTheLife) {
   EXPECT_EQ(Out(), "4");
 }
 
+TEST_F(EventStreamTest, WhatWasKeptAsideEndsWithItsConnection) {
+  Begin();
+  Live(0, 1);
+  EXPECT_EQ(Out(), "forget");
+  stream_.Connected(now_);  // To yet another life, which said nothing so far.
+  EXPECT_EQ(AskedAfter(kSoon), 0);
+  Answer({});
+  EXPECT_EQ(Out(), "");
+  Live(0, 2);
+  EXPECT_EQ(Out(), "0");
+}
+
 TEST_F(EventStreamTest, ANewLifeThatToldLessIsFoundByACheck) {
   Begin();
   EXPECT_EQ(AskedAfter(options_.check_every), 2);
