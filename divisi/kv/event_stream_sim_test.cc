@@ -138,6 +138,7 @@ class World {
   void NewLife() {
     NewLog();
     clock_ += 1;
+    ++life_;
     ++connection_;  // What was on its way came first, or is lost.
     // With replay, also one that nobody noticed.
     if (!replay_ || random_.Chance(0.7)) Reconnect();
@@ -155,12 +156,14 @@ class World {
       // vLLM drops what a slow asker's queue has no room for.
       const bool inside = i > 0 && i + 1 < batches.size();
       if (inside && random_.Chance(faults_.lose / 20)) continue;
-      At(at, [this, ask, batch] {
-        stream_.Replayed(ask.id, batch.sequence, *batch.payload, Seconds{now_});
+      At(at, [this, ask, batch, life = life_] {
+        if (life == life_) stream_.Replayed(ask.id, batch.sequence, *batch.payload, Seconds{now_});
       });
       at += Delay() / 10;
     }
-    At(at + 1e-9, [this, ask] { stream_.ReplayEnded(ask.id, Seconds{now_}); });
+    At(at + 1e-9, [this, ask, life = life_] {
+      if (life == life_) stream_.ReplayEnded(ask.id, Seconds{now_});
+    });
   }
 
   void Run(double until) {
@@ -189,6 +192,7 @@ class World {
   double now_ = 1;
   double clock_ = 1e9;
   int connection_ = 0;
+  int life_ = 0;
   uint64_t snapshots_ = 0;
   std::multimap<double, std::function<void()>> queue_;
   std::optional<EventLog> log_;
