@@ -7,9 +7,10 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build ccache mold curl ca-certificates
   libhwy-dev libsimdjson-dev libfmt-dev libboost1.81-dev libpcre2-dev libutf8proc-dev libcli11-dev
-  libssl-dev libyaml-cpp-dev libucx-dev libxxhash-dev libzmq3-dev)
+  libssl-dev libyaml-cpp-dev libucx-dev libxxhash-dev libzmq3-dev
+  libhiredis-dev)
 test=(libgtest-dev libgmock-dev libbenchmark-dev git nodejs npm etcd-server openssl iproute2
-  python3-yaml)
+  python3-yaml redis-server)
 fuzz=(clang-14 libclang-rt-14-dev)
 
 wanted=()

@@ -81,7 +81,7 @@ const std::vector<Banned>& BannedCalls() {
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
         "divisi/engine/engine.", "divisi/control/frame_connection", "divisi/control/page_carrier",
         "divisi/control/etcd_directory", "divisi/control/step_thread",
-        "divisi/kv/event_socket",
+        "divisi/control/store_client", "divisi/kv/event_socket", "divisi/kv/redis_store",
         // Reads and writes of pages that may hang.
         "divisi/kv/tier_io."}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
@@ -115,6 +115,7 @@ const std::vector<Library>& ThirdParty() {
       {"yaml-cpp", {"yaml-cpp/"}, {}},
       {"oneDNN", {"dnnl", "oneapi/"}, {}},
       {"UCX", {"ucp/", "uct/", "ucs/"}, {}},
+      {"hiredis", {"hiredis/"}, {}},
       {"xxHash", {"xxh"}, {}},
       {"ZeroMQ", {"zmq"}, {"divisi/kv/event_socket"}},
       // Kernels are compiled once per instruction set, and choose it by Highway.

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   divisi::AddServeCommand(app);
   divisi::AddGatewayCommand(app);
   divisi::AddWorkerCommand(app);
+  divisi::AddStoreCommand(app);
   divisi::AddUpCommand(app);
   divisi::AddClusterCommand(app);
   divisi::AddKvEventsCommand(app);

@@ -1,0 +1,69 @@
+// The remote pool as a worker sees it: page objects by key, kept by other processes. Behind it are
+// nodes of `divisi store` (store_pool.h) or a Redis server (redis_store.h).
+//
+// Calls return at once and end by Poll, each exactly once, at its deadline at the latest. An object
+// is what page_object.h says, whole; the pool is not trusted: who gets one checks it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "divisi/core/result.h"
+#include "divisi/core/units.h"
+#include "divisi/kv/block_key.h"
+
+namespace divisi {
+
+// How a call ended, or, where its memory was not free then, that it is now.
+struct RemoteDone {
+  uint64_t call = 0;
+  bool ended = true;  // False: only `released` is news.
+  // None: it did. kNotFound: no such object. kDeadlineExceeded, kUnavailable (no node that should
+  // have it answers), kOutOfRange (larger than its place), kResourceExhausted (the pool has no
+  // room), kDataLoss (the pool found the object bad).
+  std::optional<Error> error;
+  Bytes length;            // Of a get.
+  std::vector<bool> have;  // Of a Has, in the order of its keys.
+  int64_t count = 0;       // Of a Remove or a Clear: how many objects went.
+  // False: late bytes may still land in the memory of the call (Get), or it is still read (Put);
+  // one more RemoteDone follows, in bounded time.
+  bool released = true;
+};
+
+// What a router weighs.
+struct RemoteHealth {
+  std::string address;
+  bool ready = false;
+  std::string reason;    // Where not ready: what happened last.
+  BytesPerSecond rate;   // Of gets, while some were under way; 0 before the first.
+  Seconds latency;       // Of a question and its answer; 0 before the first.
+  int64_t failures = 0;  // Connections that ended, or could not be made.
+  Bytes under_way;
+};
+
+class RemotePages {
+ public:
+  virtual ~RemotePages() = default;
+
+  // The deadlines count from now. Each returns the call's number.
+  // to: where the object goes, in the memory that the pool was made with; the caller's again when
+  // the call is released.
+  virtual uint64_t Get(const BlockKey& key, std::span<std::byte> to, Seconds deadline) = 0;
+  // object: unchanged until released. An object that is there already is left: they are immutable.
+  virtual uint64_t Put(const BlockKey& key, std::span<const std::byte> object,
+                       Seconds deadline) = 0;
+  // Requires: at most kMaxStoreKeys keys.
+  virtual uint64_t Has(std::vector<BlockKey> keys, Seconds deadline) = 0;
+  virtual uint64_t Remove(std::vector<BlockKey> keys, Seconds deadline) = 0;
+  virtual uint64_t Clear(Seconds deadline) = 0;
+
+  // What ended since the last call.
+  virtual std::vector<RemoteDone> Poll() = 0;
+  virtual std::vector<RemoteHealth> health() const = 0;
+};
+
+}  // namespace divisi

@@ -1,0 +1,127 @@
+// One node of the remote pool: keeps page objects in its memory for clients that put and get them
+// one-sided. A state machine over a Transport; control frames go in and out.
+//
+// A session is one control connection:
+//   new --Hello--> fencing --nothing of the client's earlier session lands--> connecting
+//       --my connection to its memory stands, Welcome--> ready --> ended
+// 1. A Get is served only over a connection that stood before Welcome: so a client that ends its
+//    session and fences me knows that nothing lands in its memory any more.
+// 2. A session that ends, for whatever reason, is fenced before what it was writing is given to
+//    others. One that does not commit in time ends.
+// 3. An object is visible once it was checked whole (page_object.h), and unchanged from then on.
+// 4. Readers pin what they are sent until the write's end is known, which the Transport bounds.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "divisi/kv/store_message.h"
+#include "divisi/kv/store_space.h"
+#include "divisi/kv/store_transport.h"
+
+namespace divisi {
+
+// Calls of one session that are not answered; who makes more breaks the protocol.
+inline constexpr size_t kMaxStoreCalls = 1024;
+// Sent to one client at once; what else it asked for waits, and pins nothing.
+inline constexpr Bytes kMaxStoreReading{int64_t{128} << 20};
+
+struct StoreNodeOptions {
+  NodeId self;
+  // From a place to its commit: 2 MiB at a hundredth of 1 Gbit/s take 2 s.
+  Seconds put_patience{10};
+  // Between tries to fence a client that could not be.
+  Seconds fence_again{1};
+};
+
+class StoreNode {
+ public:
+  using Session = uint64_t;  // The driver's name of a connection, never reused.
+  struct Output {
+    Session session = 0;
+    std::vector<std::byte> frame;
+    bool close = false;  // After the frame, which may be empty.
+    std::string why;
+  };
+
+  // memory: registered as `region` with the transport; both outlive this.
+  StoreNode(const StoreNodeOptions& options, Transport& transport, std::span<std::byte> memory,
+            const RegionDescriptor& region);
+
+  void Receive(Session session, std::span<const std::byte> frame, Seconds now);
+  // The connection is gone.
+  void Ended(Session session, Seconds now);
+  // Whatever the transport has, and what is due. Whether anything happened.
+  bool Step(Seconds now);
+  std::vector<Output> TakeOutputs();
+
+  StoreCounters counters() const;
+
+ private:
+  enum class State { kNew, kFencing, kConnecting, kReady };
+  struct Writing {
+    StoreSpace::Object object;
+    BlockKey key;
+    Seconds commit_by;
+  };
+  struct Client {
+    State state = State::kNew;
+    NodeId node;
+    RegionDescriptor region;
+    std::string address;
+    std::deque<StoreGet> waiting;
+    Bytes reading;
+    int64_t reads = 0;
+    std::map<uint64_t, Writing> writing;  // By call
+    Bytes placed;
+    std::vector<StoreMessage> out;
+  };
+  using Clients = std::map<Session, Client>;
+  struct Reading {
+    Session session = 0;
+    uint64_t call = 0;
+    StoreSpace::Object object;
+  };
+  // Places whose writer is not fenced yet.
+  struct Orphans {
+    std::vector<StoreSpace::Slot> slots;
+    Seconds try_at;
+  };
+
+  Result<void> Handle(Clients::iterator client, const StoreMessage& message, Seconds now);
+  Result<void> Greet(Clients::iterator client, const StoreHello& hello, Seconds now);
+  Result<void> Join(Client& client);
+  Result<void> HandleCall(Clients::iterator client, const StoreMessage& message, Seconds now);
+  void Place(Client& client, const StorePut& put, Seconds now);
+  void Commit(Client& client, const StoreCommit& commit);
+  void Cancel(Client& client, const StoreCancel& cancel);
+  void Serve(Clients::iterator client);
+  bool Send(Clients::iterator client, const StoreGet& get);
+  void Handle(const TransportEvent& event, Seconds now);
+  void Sent(const TransportEvent& event);
+  void CheckTime(Seconds now);
+  // Tells the client why where there is one to hear it.
+  void End(Clients::iterator client, const Error& error, Seconds now);
+  void Forget(Clients::iterator client, Seconds now);
+  bool TryFence(NodeId node, Seconds now);
+  Clients::iterator ClientOf(NodeId node);
+
+  const StoreNodeOptions options_;
+  StoreTransport transport_;
+  const std::span<std::byte> memory_;
+  const RegionDescriptor region_;
+  StoreSpace space_;
+  Clients clients_;
+  std::map<uint64_t, Reading> reading_;  // By token
+  uint64_t last_token_ = 0;
+  std::map<NodeId, Orphans> unfenced_;
+  std::vector<Output> outputs_;
+  StoreCounters counters_;
+  Seconds check_at_;
+};
+
+}  // namespace divisi

@@ -1,0 +1,95 @@
+// What a node of the remote pool keeps: objects by key in one arena of memory, the least recently
+// used giving way to new ones. Decides only; the bytes are others'.
+//
+// An object's life:  placed --Publish--> visible --evicted, removed--> gone
+//                       \--Abandon--> gone
+// Only a visible object is found. While readers pin it, it is neither evicted nor, when removed,
+// overwritten: a removed one is found no more, and its place is free when the last reader is done.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+
+#include "divisi/core/units.h"
+#include "divisi/kv/block_key.h"
+#include "divisi/kv/store_message.h"
+
+namespace divisi {
+
+// Places begin at multiples of this: objects are aligned as pages of memory and of a disk are.
+inline constexpr int64_t kStoreAlignment = 4096;
+
+class StoreSpace {
+ public:
+  using Slot = uint64_t;  // Names one placed object; never reused.
+  struct Object {
+    Slot slot = 0;
+    Bytes offset;
+    Bytes length;
+  };
+  struct Placing {
+    StoreStatus status = StoreStatus::kNoRoom;  // kOk, kPresent, kTooLarge or kNoRoom
+    Object object;
+  };
+
+  explicit StoreSpace(Bytes size);
+
+  // A place for the object; what was used longest ago gives way, as little as needed.
+  // kPresent: it is visible, or placed and not yet published.
+  Placing Place(const BlockKey& key, Bytes length);
+  // Requires: placed, neither published nor abandoned.
+  void Publish(Slot slot);
+  // Nobody writes there any more, and it never was visible.
+  void Abandon(Slot slot);
+
+  // Marks it as used and pins it, until Unpin of its slot.
+  std::optional<Object> Read(const BlockKey& key);
+  void Unpin(Slot slot);
+  // Without marking it.
+  bool Has(const BlockKey& key) const;
+
+  bool Remove(const BlockKey& key);
+  int64_t Clear();  // How many went.
+
+  Bytes size() const { return size_; }
+  Bytes used() const { return used_; }
+  int64_t objects() const { return static_cast<int64_t>(recent_.size()); }
+  int64_t placed() const { return placed_; }
+  int64_t evictions() const { return evictions_; }
+
+ private:
+  enum class State { kPlaced, kVisible, kRemoved };
+  struct Entry {
+    BlockKey key;
+    Bytes offset;
+    Bytes length;
+    Bytes space;  // Length, rounded up
+    int64_t pins = 0;
+    State state = State::kPlaced;
+    std::list<Slot>::iterator recent;  // Where visible
+  };
+  using Entries = std::unordered_map<Slot, Entry>;
+
+  std::optional<Bytes> Take(Bytes space);
+  void Give(Bytes offset, Bytes space);
+  bool EvictOne();
+  void Hide(Entries::iterator entry);
+  void Drop(Entries::iterator entry);
+
+  const Bytes size_;
+  Bytes used_;
+  int64_t placed_ = 0;
+  int64_t evictions_ = 0;
+  Slot last_slot_ = 0;
+  Entries entries_;
+  std::unordered_map<BlockKey, Slot, BlockKeyHash> slots_;  // Placed and visible
+  std::list<Slot> recent_;                                  // Visible, the latest first
+  std::map<int64_t, int64_t> free_;                         // Offset to size; neighbours are joined
+  std::set<std::pair<int64_t, int64_t>> free_by_size_;      // The same, (size, offset)
+};
+
+}  // namespace divisi

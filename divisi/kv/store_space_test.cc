@@ -1,0 +1,143 @@
+#include "divisi/kv/store_space.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "divisi/core/random.h"
+
+namespace divisi {
+namespace {
+
+BlockKey Key(int64_t number) {
+  BlockKey key;
+  for (size_t i = 0; i < 8; ++i) key.bytes[i] = static_cast<uint8_t>(number >> (8 * i));
+  return key;
+}
+
+constexpr Bytes kObject(3 * kStoreAlignment - 100);
+
+// Places and publishes it.
+StoreStatus Put(StoreSpace& space, int64_t number, Bytes length = kObject) {
+  const auto placing = space.Place(Key(number), length);
+  if (placing.status == StoreStatus::kOk) space.Publish(placing.object.slot);
+  return placing.status;
+}
+
+TEST(StoreSpaceTest, OnlyWhatIsPublishedIsFound) {
+  StoreSpace space(Bytes(16 * kStoreAlignment));
+  const auto placing = space.Place(Key(1), kObject);
+  ASSERT_EQ(placing.status, StoreStatus::kOk);
+  EXPECT_FALSE(space.Has(Key(1)));
+  EXPECT_FALSE(space.Read(Key(1)).has_value());
+  EXPECT_FALSE(space.Remove(Key(1)));
+  EXPECT_EQ(space.Place(Key(1), kObject).status, StoreStatus::kPresent);
+  space.Publish(placing.object.slot);
+  EXPECT_TRUE(space.Has(Key(1)));
+  EXPECT_EQ(space.Read(Key(1))->length, kObject);
+  EXPECT_EQ(space.Place(Key(1), kObject).status, StoreStatus::kPresent);
+}
+
+TEST(StoreSpaceTest, AnAbandonedPlaceIsFreeAndItsKeyToo) {
+  StoreSpace space(Bytes(3 * kStoreAlignment));
+  const auto first = space.Place(Key(1), kObject);
+  EXPECT_EQ(space.Place(Key(2), kObject).status, StoreStatus::kNoRoom);
+  space.Abandon(first.object.slot);
+  EXPECT_EQ(space.used(), Bytes(0));
+  EXPECT_EQ(Put(space, 1), StoreStatus::kOk);
+}
+
+TEST(StoreSpaceTest, TheLeastRecentlyReadGivesWay) {
+  StoreSpace space(Bytes(9 * kStoreAlignment));
+  for (const int64_t number : {1, 2, 3}) EXPECT_EQ(Put(space, number), StoreStatus::kOk);
+  space.Unpin(space.Read(Key(1))->slot);
+  EXPECT_EQ(Put(space, 4), StoreStatus::kOk);
+  EXPECT_TRUE(space.Has(Key(1)));
+  EXPECT_FALSE(space.Has(Key(2)));
+  EXPECT_EQ(space.evictions(), 1);
+}
+
+TEST(StoreSpaceTest, WhatIsReadDoesNotGiveWay) {
+  StoreSpace space(Bytes(3 * kStoreAlignment));
+  Put(space, 1);
+  const auto read = space.Read(Key(1));
+  EXPECT_EQ(Put(space, 2), StoreStatus::kNoRoom);
+  space.Unpin(read->slot);
+  EXPECT_EQ(Put(space, 2), StoreStatus::kOk);
+}
+
+TEST(StoreSpaceTest, WhatIsRemovedWhileReadKeepsItsPlaceButIsNotFound) {
+  StoreSpace space(Bytes(6 * kStoreAlignment));
+  Put(space, 1);
+  const auto read = space.Read(Key(1));
+  EXPECT_TRUE(space.Remove(Key(1)));
+  EXPECT_FALSE(space.Has(Key(1)));
+  // Written anew beside the one that is still read.
+  const auto again = space.Place(Key(1), kObject);
+  ASSERT_EQ(again.status, StoreStatus::kOk);
+  EXPECT_NE(again.object.offset, read->offset);
+  EXPECT_EQ(space.Place(Key(2), kObject).status, StoreStatus::kNoRoom);
+  space.Unpin(read->slot);
+  EXPECT_EQ(space.Place(Key(2), kObject).status, StoreStatus::kOk);
+}
+
+TEST(StoreSpaceTest, WhatNeverFitsIsTooLarge) {
+  StoreSpace space(Bytes(3 * kStoreAlignment));
+  Put(space, 1);
+  EXPECT_EQ(Put(space, 2, Bytes(3 * kStoreAlignment + 1)), StoreStatus::kTooLarge);
+  EXPECT_EQ(Put(space, 2, Bytes(0)), StoreStatus::kTooLarge);
+  EXPECT_TRUE(space.Has(Key(1)));
+}
+
+// Against the invariants: live objects never overlap, and all that goes comes back.
+TEST(StoreSpaceTest, RandomLivesNeverOverlap) {
+  Random random(7);
+  StoreSpace space(Bytes(64 * kStoreAlignment));
+  std::map<StoreSpace::Slot, StoreSpace::Object> placed;
+  std::vector<StoreSpace::Object> pinned;
+  const auto overlaps = [](const StoreSpace::Object& a, const StoreSpace::Object& b) {
+    return a.offset < b.offset + b.length && b.offset < a.offset + a.length;
+  };
+  for (int i = 0; i < 20000; ++i) {
+    const BlockKey key = Key(random.Between(0, 40));
+    switch (random.Between(0, 5)) {
+      case 0: {
+        const auto placing = space.Place(key, Bytes(random.Between(1, 9 * kStoreAlignment)));
+        if (placing.status != StoreStatus::kOk) break;
+        for (const auto& [slot, other] : placed) ASSERT_FALSE(overlaps(placing.object, other));
+        for (const auto& other : pinned) ASSERT_FALSE(overlaps(placing.object, other));
+        placed.emplace(placing.object.slot, placing.object);
+        break;
+      }
+      case 1:
+      case 2: {
+        if (placed.empty()) break;
+        const auto slot = placed.begin()->first;
+        random.Chance(0.8) ? space.Publish(slot) : space.Abandon(slot);
+        placed.erase(slot);
+        break;
+      }
+      case 3:
+        if (const auto read = space.Read(key)) pinned.push_back(*read);
+        break;
+      case 4: {
+        if (pinned.empty()) break;
+        space.Unpin(pinned.back().slot);
+        pinned.pop_back();
+        break;
+      }
+      default:
+        random.Chance(0.02) ? (void)space.Clear() : (void)space.Remove(key);
+    }
+  }
+  for (const auto& [slot, object] : placed) space.Abandon(slot);
+  for (const auto& object : pinned) space.Unpin(object.slot);
+  space.Clear();
+  EXPECT_EQ(space.used(), Bytes(0));
+  EXPECT_EQ(space.placed(), 0);
+  EXPECT_EQ(Put(space, 1, Bytes(64 * kStoreAlignment)), StoreStatus::kOk);  // One hole again.
+}
+
+}  // namespace
+}  // namespace divisi
