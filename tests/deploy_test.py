@@ -24,7 +24,7 @@ def flags_of(command):
     return set(re.findall(r"--[a-z][a-z-]*", text))
 
 
-KNOWN = {command: flags_of(command) for command in ("gateway", "worker")}
+KNOWN = {command: flags_of(command) for command in ("gateway", "worker", "store")}
 
 
 def check_flags(where, command, words):
@@ -34,8 +34,10 @@ def check_flags(where, command, words):
             faults.append(f"{where}: divisi {command} has no {flag[0]}")
 
 
+# 0 where it isn't given: a store has nothing to drain.
 def seconds(words, flag):
-    return float(re.search(flag + r"[= ](\d+)", " ".join(words))[1])
+    found = re.search(flag + r"[= ](\d+)", " ".join(words))
+    return float(found[1]) if found else 0
 
 
 def check_units():
@@ -52,7 +54,8 @@ def check_units():
                           "another's memory")
     settings = (deploy / "systemd" / "divisi.env").read_text()
     for name, value in re.findall(r"^(?:#   )?(DIVISI_\w+)=(.*)$", settings, re.M):
-        command = "gateway" if name == "DIVISI_GATEWAY_ARGS" else "worker"
+        owners = {"DIVISI_GATEWAY_ARGS": "gateway", "DIVISI_STORE_ARGS": "store"}
+        command = owners.get(name, "worker")
         check_flags("divisi.env", command, value.split())
 
 
@@ -95,14 +98,19 @@ def check_pod(name, spec, config):
                     faults.append(f"{name}: {probe} asks for port {port}, which it has not")
 
 
+ROLES = {"divisi.yaml": {"divisi-gateway", "divisi-prefill", "divisi-decode"},
+         "store.yaml": {"divisi-store"}}
+
+
 def check_manifests():
     for file in sorted((deploy / "kubernetes").glob("*.yaml")):
         objects = [item for item in yaml.safe_load_all(file.read_text()) if item]
-        config = next(item["data"] for item in objects if item["kind"] == "ConfigMap")
+        maps = [item["data"] for item in objects if item["kind"] == "ConfigMap"]
+        config = maps[0] if maps else {}
         pods = [item for item in objects if "template" in item.get("spec", {})]
         services = [item for item in objects if item["kind"] == "Service"]
         roles = {item["metadata"]["name"] for item in pods}
-        if roles != {"divisi-gateway", "divisi-prefill", "divisi-decode"}:
+        if roles != ROLES[file.name]:
             faults.append(f"{file.name}: it has {roles}")
         labels = [item["spec"]["template"]["metadata"]["labels"] for item in pods]
         for item in pods:

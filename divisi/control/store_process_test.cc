@@ -59,12 +59,30 @@ std::unique_ptr<Transport> OpenAs(NodeId self, bool network = false) {
       .value();
 }
 
-[[noreturn]] void RunNode(int port) {
+// A certificate of its own authority, made once with OpenSSL's command.
+TlsFiles Certificate() {
+  static const std::string kAt = [] {
+    const std::string at = testing::TempDir() + Format("store-certificate-{}", getpid());
+    const std::string command = Format(
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+        "-subj /CN=store -keyout {0}.key -out {0}.pem 2>/dev/null",
+        at);
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    return at;
+  }();
+  return {kAt + ".pem", kAt + ".key", kAt + ".pem"};
+}
+
+// certificate: of TLS; empty: none.
+[[noreturn]] void RunNode(int port, const std::string& certificate) {
   std::vector<std::byte> memory(32 * kObject);
   Logger logger({.least = LogLevel::kError});
   const NodeId self{SystemRandom() | 1};
-  auto server =
-      MakeStoreServer({.self = self, .port = port}, OpenAs(self), memory, TheClock(), logger);
+  StoreServerOptions options{.self = self, .port = port};
+  if (!certificate.empty()) {
+    options.tls = TlsFiles{certificate + ".pem", certificate + ".key", certificate + ".pem"};
+  }
+  auto server = MakeStoreServer(options, OpenAs(self), memory, TheClock(), logger);
   CHECK(server.ok(), "{}", server.error().message);
   std::printf("%d\n", (*server)->port());
   std::fflush(stdout);
@@ -80,9 +98,11 @@ struct Client {
   std::map<uint64_t, RemoteDone> ended;
   std::set<uint64_t> released;
 
-  explicit Client(std::vector<int> ports, bool network = false) {
+  explicit Client(std::vector<int> ports, bool network = false,
+                  std::optional<TlsFiles> tls = std::nullopt) {
     const NodeId self{SystemRandom() | 1};
     StoreClientOptions options{.self = self};
+    options.tls = std::move(tls);
     for (const int port : ports) options.nodes.push_back({"127.0.0.1", port});
     pages = MakeStoreClient(options, OpenAs(self, network), memory, TheClock()).value();
   }
@@ -138,7 +158,7 @@ struct Child {
   pid_t pid = 0;
   std::string said;
 
-  explicit Child(const std::string& duty, int port = 0) {
+  explicit Child(const std::string& duty, int port = 0, const std::string& certificate = "") {
     int ends[2];
     CHECK(pipe(ends) == 0);
     const std::string number = std::to_string(port);
@@ -147,7 +167,7 @@ struct Child {
       dup2(ends[1], STDOUT_FILENO);
       close(ends[0]);
       close(ends[1]);
-      execl("/proc/self/exe", "store", duty.c_str(), number.c_str(), nullptr);
+      execl("/proc/self/exe", "store", duty.c_str(), number.c_str(), certificate.c_str(), nullptr);
       _exit(127);
     }
     close(ends[1]);
@@ -316,6 +336,18 @@ TEST(StoreProcessTest, WhatIsNoNodeIsCalledSo) {
   EXPECT_NE(client.pages->health()[0].reason.find("no node of `divisi store`"), std::string::npos);
 }
 
+TEST(StoreProcessTest, WithCertificatesControlIsTls) {
+  const TlsFiles files = Certificate();
+  Child node("node", 0, files.key.substr(0, files.key.size() - 4));
+  Client client({node.port()}, false, files);
+  EXPECT_EQ(client.Put(1), std::nullopt);
+  EXPECT_EQ(client.Wait(client.Get(1, 0)), std::nullopt);
+  Client plain({node.port()});
+  EXPECT_EQ(plain.Wait(plain.Get(1, 0)), Code::kUnavailable);
+  EXPECT_NE(plain.pages->health()[0].reason.find("--control-cert"), std::string::npos)
+      << plain.pages->health()[0].reason;
+}
+
 TEST(StoreProcessTest, ANodeNamedTwiceIsAMistake) {
   std::vector<std::byte> memory(4096);
   const auto client = MakeStoreClient({.self = {7}, .nodes = {{"a", 1}, {"a", 1}}}, OpenAs({7}),
@@ -328,8 +360,8 @@ TEST(StoreProcessTest, ANodeNamedTwiceIsAMistake) {
 }  // namespace divisi
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::strcmp(argv[1], "node") == 0) divisi::RunNode(std::atoi(argv[2]));
-  if (argc == 3 && std::strcmp(argv[1], "writer") == 0) divisi::RunWriter(std::atoi(argv[2]));
+  if (argc == 4 && std::strcmp(argv[1], "node") == 0) divisi::RunNode(std::atoi(argv[2]), argv[3]);
+  if (argc == 4 && std::strcmp(argv[1], "writer") == 0) divisi::RunWriter(std::atoi(argv[2]));
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -15,6 +15,7 @@ namespace {
 
 // Longest sleep; everything that matters wakes it. Overdue puts are looked for as often.
 constexpr Seconds kSleep{0.1};
+constexpr Seconds kHeldSleep{0.001};
 // Frames that were not looked at yet: a client that sends more is not answered faster.
 constexpr size_t kMostUnread = size_t{64} << 20;
 
@@ -51,8 +52,8 @@ class FrameStoreServer final : public StoreServer {
         any = true;
       }
       any = node_.Step(clock_.Now()) || any;
-      for (StoreNode::Output& output : node_.TakeOutputs()) Give(output);
-      if (!any) bell_.Sleep(*transport_, kSleep);
+      for (StoreNode::Output& output : node_.TakeOutputs(clock_.Now())) Give(output);
+      if (!any) bell_.Sleep(*transport_, node_.holds() ? kHeldSleep : kSleep);
     }
     loop_.reset();
   }

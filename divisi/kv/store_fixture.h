@@ -146,7 +146,7 @@ class TestPool {
       Node& node = nodes_[i];
       if (!node.store || node.stopped) continue;
       node.store->Step(clock_.Now());
-      for (StoreNode::Output& output : node.store->TakeOutputs()) {
+      for (StoreNode::Output& output : node.store->TakeOutputs(clock_.Now())) {
         const Seconds at = clock_.Now() + options_.control_delay;
         if (!output.frame.empty()) to_pool_.push_back({at, i, output.session, output.frame, false});
         if (output.close) to_pool_.push_back({at, i, output.session, {}, true});

@@ -57,7 +57,11 @@ class StoreNode {
   void Ended(Session session, Seconds now);
   // Whatever the transport has, and what is due. Whether anything happened.
   bool Step(Seconds now);
-  std::vector<Output> TakeOutputs();
+  // Answers of gets whose session has more under way are held for a moment, so that a stream of
+  // them costs few frames.
+  std::vector<Output> TakeOutputs(Seconds now);
+  // Whether some are held: TakeOutputs is due within a millisecond.
+  bool holds() const { return holds_; }
 
   StoreCounters counters() const;
 
@@ -79,6 +83,10 @@ class StoreNode {
     std::map<uint64_t, Writing> writing;  // By call
     Bytes placed;
     std::vector<StoreMessage> out;
+    // Good gets that `out` answers; they are held while it has nothing else.
+    size_t held_answers = 0;
+    Bytes held;
+    Seconds held_since;
   };
   using Clients = std::map<Session, Client>;
   struct Reading {
@@ -102,7 +110,7 @@ class StoreNode {
   void Serve(Clients::iterator client);
   bool Send(Clients::iterator client, const StoreGet& get);
   void Handle(const TransportEvent& event, Seconds now);
-  void Sent(const TransportEvent& event);
+  void Sent(const TransportEvent& event, Seconds now);
   void CheckTime(Seconds now);
   // Tells the client why where there is one to hear it.
   void End(Clients::iterator client, const Error& error, Seconds now);
@@ -122,6 +130,7 @@ class StoreNode {
   std::vector<Output> outputs_;
   StoreCounters counters_;
   Seconds check_at_;
+  bool holds_ = false;
 };
 
 }  // namespace divisi

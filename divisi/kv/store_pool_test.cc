@@ -133,7 +133,7 @@ TEST(StorePoolTest, ANodeOfAnotherVersionIsToldSo) {
   auto bytes = EncodeStoreFrame({&hello, 1});
   bytes[5] = std::byte{2};
   node.Receive(78, bytes, pool.now());
-  const auto outputs = node.TakeOutputs();
+  const auto outputs = node.TakeOutputs(pool.now());
   ASSERT_EQ(outputs.size(), 2);
   for (const auto& output : outputs) {
     EXPECT_TRUE(output.close);
@@ -156,7 +156,7 @@ TEST(StorePoolTest, StrangersChangeNothing) {
     node.Receive(session, EncodeStoreFrame(clear), pool.now());  // Before any Welcome
     node.Ended(session, pool.now());
   }
-  (void)node.TakeOutputs();
+  (void)node.TakeOutputs(pool.now());
   EXPECT_EQ(pool.Why(pool.Get(1, 0)), "");
   EXPECT_EQ(node.counters().objects, 1);
   EXPECT_GE(node.counters().breaches, 500);
@@ -167,7 +167,7 @@ TEST(StorePoolTest, CountersAreToldWithoutAHello) {
   EXPECT_EQ(pool.Why(pool.Put(1)), "");
   const std::vector<StoreMessage> query{StoreQuery{}};
   pool.node(0).Receive(50, EncodeStoreFrame(query), pool.now());
-  const auto outputs = pool.node(0).TakeOutputs();
+  const auto outputs = pool.node(0).TakeOutputs(pool.now());
   ASSERT_EQ(outputs.size(), 1);
   const auto told = std::get<StoreCounters>(DecodeStoreFrame(outputs[0].frame).value()[0]);
   EXPECT_EQ(told, pool.node(0).counters());
