@@ -57,7 +57,7 @@ Result<void> PrintStatus(const StoreCommandOptions& options) {
 Result<void> Serve(const StoreCommandOptions& options, StopSignal* signal) {
   Logger logger({.json = options.log_json});
   const SteadyClock clock;
-  ASSIGN_OR_RETURN(const auto address, ParseHostPort("--listen", options.listen));
+  ASSIGN_OR_RETURN(const auto address, ParseListenAt("--listen", options.listen));
   ASSIGN_OR_RETURN(const auto tls, options.tls.Files());
   ASSIGN_OR_RETURN(const Bytes size, ParseBytes(options.memory));
   if (size < kLeast) {
