@@ -12,6 +12,8 @@
 
 namespace divisi {
 
+class LayerGate;
+
 // Tokens [start, start + count) of one sequence, run in one step.
 struct StepSlice {
   const Sequence* sequence = nullptr;  // Valid until the step is committed.
@@ -19,6 +21,9 @@ struct StepSlice {
   int64_t count = 0;
   std::span<const BlockId> blocks;  // Pages of [0, start + count), in order.
   bool sample = false;              // The slice ends at the sequence's last token: draw the next.
+  // Set while pages before `start` are still being filled, layer by layer: a layer's attention
+  // waits for it. Outlives the step.
+  LayerGate* gate = nullptr;
 };
 
 // Whether a slice is a decode, and not (a part of) a prompt, new or computed again.
@@ -39,6 +44,8 @@ struct SliceResult {
   std::vector<SampledToken> prompt_scores;
   // Set where the sequence can't go on; the rest then says nothing. Other slices are not affected.
   std::optional<Error> failure;
+  // Its gate failed: pages of its prefix never came. The rest says nothing.
+  bool lost = false;
 };
 
 class Executor {

@@ -22,6 +22,8 @@ struct Request {
   // Prefill for another worker: the prompt is computed and the first token drawn, and unless that
   // ends the request, its pages are held until it is cancelled. It is never preempted.
   bool hold_after_prompt = false;
+  // Its pages are shared only with requests of the same salt.
+  std::string cache_salt;
 };
 
 // kStop: an end token or (found by the text side) a stop string. kLength: max_tokens or the

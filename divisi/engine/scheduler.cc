@@ -21,6 +21,12 @@ Result<void> CheckTokenId(const SchedulerOptions& options, TokenId id, const cha
                       options.vocab - 1)};
 }
 
+KeySpace KeySpaceOf(const SchedulerOptions& options, const Request& request) {
+  return {.model_fingerprint = options.model_fingerprint,
+          .page_format = options.page_format,
+          .tenant_salt = request.cache_salt};
+}
+
 Result<void> CheckRequest(const SchedulerOptions& options, const Request& request) {
   if (request.prompt.empty()) return Error{Code::kInvalidArgument, "the prompt has no tokens"};
   if (request.max_tokens < 0) {
@@ -53,6 +59,7 @@ Result<std::unique_ptr<ScheduledRequest>> Scheduler::State::MakeEntry(Request re
   }
   auto entry = std::make_unique<ScheduledRequest>();
   entry->sequence.tokens = request.prompt;
+  entry->root = request.cache_salt.empty() ? root_ : RootKey(KeySpaceOf(options_, request));
   entry->sequence.request = std::move(request);
   return entry;
 }
@@ -133,8 +140,12 @@ bool Scheduler::State::Cancel(RequestId id) {
   } else if (entry->held || entry->reserved) {
     --(entry->held ? held_ : reserved_);
     ReleasePages(*entry);
+  } else if (entry->loading) {
+    --loading_;
+    ReleasePages(*entry);
   } else {
     waiting_.erase(entry->arrival);
+    ReleasePages(*entry);
   }
   return true;
 }
@@ -164,11 +175,16 @@ std::vector<SchedulerEvent> Scheduler::State::Commit(std::vector<SliceResult> re
     const StepSlice& slice = plan_.slices[i];
     entry.planned = false;
     entry.sequence.computed += slice.count;
-    TakeResult(entry, slice, std::move(results[i]), events);
+    if (results[i].lost && !entry.ended) {
+      Requeue(entry, events);
+    } else {
+      TakeResult(entry, slice, std::move(results[i]), events);
+    }
     if (entry.ended) ReleasePages(entry);
   }
-  std::erase_if(running_,
-                [](const ScheduledRequest* entry) { return entry->ended || entry->held; });
+  std::erase_if(running_, [](const ScheduledRequest* entry) {
+    return entry->ended || entry->held || !entry->running;
+  });
   for (const ScheduledRequest* entry : planned_) {
     if (!entry->ended) continue;
     // A cancelled one has left already, and its id may have been taken again.
@@ -183,7 +199,8 @@ std::vector<SchedulerEvent> Scheduler::State::Commit(std::vector<SliceResult> re
 // A failed step's pages are not published: others would fail by them, or worse.
 void Scheduler::State::TakeResult(ScheduledRequest& entry, const StepSlice& slice,
                                   SliceResult result, std::vector<SchedulerEvent>& events) {
-  if (!result.failure) PublishFullPages(entry);
+  if (!result.failure && !result.lost) PublishFullPages(entry);
+  entry.gate.reset();       // What it kept back is there.
   if (entry.ended) return;  // Cancelled meanwhile.
   if (result.failure) {
     entry.ended = true;
@@ -259,6 +276,7 @@ SchedulerStats Scheduler::State::stats() const {
   return {.running = static_cast<int64_t>(running_.size()),
           .held = held_,
           .reserved = reserved_,
+          .loading = loading_,
           .waiting = static_cast<int64_t>(waiting_.size()),
           .prompt_backlog = backlog,
           .blocks_total = pool_.total(),
@@ -267,7 +285,9 @@ SchedulerStats Scheduler::State::stats() const {
           .preemptions = preemptions_,
           .evictions = pool_.evictions(),
           .prefix_queried_tokens = prefix_queried_,
-          .prefix_hit_tokens = prefix_hit_};
+          .prefix_hit_tokens = prefix_hit_,
+          .prefix_loaded_tokens = prefix_loaded_,
+          .lost_prefixes = lost_prefixes_};
 }
 
 void Scheduler::State::Verify() const {
@@ -276,18 +296,19 @@ void Scheduler::State::Verify() const {
   for (const ScheduledRequest* entry : running_) {
     CHECK(entry->running && entry->started);
     CHECK(static_cast<int64_t>(entry->pages.size()) >= PagesFor(entry->sequence.computed));
-    for (const BlockId block : entry->pages) ++holders[block];
   }
-  int64_t held = 0, reserved = 0;
+  int64_t held = 0, reserved = 0, loading = 0;
   for (const auto& [id, entry] : entries_) {
     held += entry->held;
     reserved += entry->reserved;
-    if (!entry->held && !entry->reserved) continue;
-    CHECK(!entry->running && !entry->planned && !(entry->held && entry->reserved));
-    for (const BlockId block : entry->pages) ++holders[block];
+    loading += entry->loading;
+    if (!entry->held && !entry->reserved && !entry->loading) continue;
+    CHECK(!entry->running && !entry->planned &&
+          entry->held + entry->reserved + entry->loading == 1);
   }
-  CHECK(held == held_ && reserved == reserved_, "{} and {}, not {} and {}", held, reserved, held_,
-        reserved_);
+  CHECK(held == held_ && reserved == reserved_ && loading == loading_,
+        "{}, {} and {}, not {}, {} and {}", held, reserved, loading, held_, reserved_, loading_);
+  CountHolders(holders);
   CHECK(std::ranges::is_sorted(running_, {}, &ScheduledRequest::arrival));
   CHECK(static_cast<int64_t>(holders.size()) == pool_.referenced(), "{} pages held, {} referenced",
         holders.size(), pool_.referenced());
@@ -300,16 +321,19 @@ void Scheduler::State::Verify() const {
   CHECK(!planned_.empty() || prefills <= 1, "{} prefills are under way", prefills);
   int64_t unstarted = 0;
   for (const auto& [arrival, entry] : waiting_) {
-    CHECK(!entry->running && entry->pages.empty() && entry->sequence.computed == 0 &&
-          entry->published == 0 && entry->promised == 0);
+    CHECK(!entry->running && !entry->loading &&
+          entry->sequence.computed == static_cast<int64_t>(entry->pages.size()) * kBlockTokens);
+    CHECK(!entry->pages.empty() || (entry->published == 0 && entry->promised == 0));
     unstarted += !entry->started;
   }
+  for (const auto& [id, entry] : entries_) unstarted += entry->loading && !entry->started;
   CHECK(unstarted == unstarted_);
   for (const auto& [key, entry] : promises_) {
-    CHECK(std::ranges::find(running_, entry) != running_.end(), "a promise of nobody");
+    CHECK(std::ranges::find(running_, entry) != running_.end() || !entry->pages.empty(),
+          "a promise of nobody");
   }
   CHECK(entries_.size() + cancelled_.size() ==
-        running_.size() + waiting_.size() + static_cast<size_t>(held_ + reserved_));
+        running_.size() + waiting_.size() + static_cast<size_t>(held_ + reserved_ + loading_));
 }
 
 // ---- The public face
@@ -324,6 +348,20 @@ Result<Reservation> Scheduler::Reserve(Request request) {
 std::vector<SchedulerEvent> Scheduler::Adopt(RequestId id, SampledToken first) {
   return state_->Adopt(id, std::move(first));
 }
+Result<PrefixLoad> Scheduler::AddLoading(Request request, std::vector<BlockKey> keys,
+                                         int64_t until) {
+  return state_->AddLoading(std::move(request), std::move(keys), until);
+}
+void Scheduler::FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate) {
+  state_->FollowLoad(load, std::move(gate));
+}
+void Scheduler::EndLoad(uint64_t load, int64_t loaded) { state_->EndLoad(load, loaded); }
+int64_t Scheduler::CachedPages(std::span<const BlockKey> keys) const {
+  return state_->CachedPages(keys);
+}
+std::vector<PageChange> Scheduler::TakePageChanges() { return state_->TakePageChanges(); }
+bool Scheduler::PinPage(BlockId block, const BlockKey& key) { return state_->PinPage(block, key); }
+void Scheduler::UnpinPage(BlockId block) { state_->UnpinPage(block); }
 std::span<const BlockId> Scheduler::PagesOf(RequestId id) const { return state_->PagesOf(id); }
 bool Scheduler::Cancel(RequestId id) { return state_->Cancel(id); }
 const StepPlan& Scheduler::Plan() { return state_->Plan(); }

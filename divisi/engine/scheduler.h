@@ -24,7 +24,9 @@
 // in bounded time, then the next is the oldest.
 //
 // Held and reserved requests have pages that only another worker's answer frees, within its lease:
-// decodes that find none then wait rather than preempt them.
+// decodes that find none then wait rather than preempt them. So it is with pages that are being
+// loaded. A request whose prefix has been loaded waits with its pages; they go to whoever is ahead
+// of it and lacks some, the youngest's first.
 //
 // A page is published for sharing when the step that filled it is committed, and found from then
 // on: complete before visible. Sharing stops short of a request's last token, which must be
@@ -41,6 +43,7 @@
 
 #include "divisi/core/result.h"
 #include "divisi/engine/executor.h"
+#include "divisi/kv/block_key.h"
 
 namespace divisi {
 
@@ -52,9 +55,14 @@ struct SchedulerOptions {
       1024;            // Queued requests; beyond it Add refuses. Preempted ones do not count.
   int64_t blocks = 0;  // KV pages.
   bool share_prefixes = true;
-  std::vector<uint8_t> model_fingerprint;  // Part of every page's key.
+  std::vector<uint8_t> model_fingerprint;  // Part of every page's key,
+  std::string page_format;                 // as this is.
+  bool report_pages = false;               // For TakePageChanges.
   int64_t vocab = 0;                       // Token ids are below it; 0: not known, not checked.
 };
+
+// What the pages of a request share.
+KeySpace KeySpaceOf(const SchedulerOptions& options, const Request& request);
 
 // The longest prompt plus output that a request can reach: max_model_len, or what the pool holds.
 int64_t ContextLimit(const SchedulerOptions& options);
@@ -70,7 +78,16 @@ Result<void> CheckTokenId(const SchedulerOptions& options, TokenId id, const cha
 
 // What happened to a request in a committed step.
 struct SchedulerEvent {
-  enum class Kind { kScheduled, kPreempted, kPromptScores, kComputed, kToken, kHeld, kFinished };
+  enum class Kind {
+    kScheduled,
+    kPreempted,
+    kLost,  // Its prefix did not come: what kScheduled said of cached tokens is void.
+    kPromptScores,
+    kComputed,
+    kToken,
+    kHeld,
+    kFinished
+  };
   Kind kind = Kind::kToken;
   RequestId request = 0;
   int64_t cached_tokens = 0;                  // kScheduled: prompt tokens found in shared pages.
@@ -87,10 +104,32 @@ struct Reservation {
   int64_t present = 0;         // The first this many hold their content already.
 };
 
+// Pages of a request's prompt that are brought into the pool from elsewhere.
+struct PrefixLoad {
+  uint64_t id = 0;
+  int64_t present = 0;         // The pool held the first this many;
+  std::vector<BlockId> pages;  // these follow them and are to be filled.
+};
+
+// A page that can be found from now on, or no longer.
+struct PageChange {
+  enum class Kind { kStored, kRemoved };
+  Kind kind = Kind::kStored;
+  BlockKey key;
+  // kStored:
+  BlockKey parent;
+  BlockKey root;
+  int64_t position = 0;  // Of its first token
+  BlockId block = 0;
+  std::vector<TokenId> tokens;
+  bool loaded = false;  // Not computed here
+};
+
 struct SchedulerStats {
   int64_t running = 0;
   int64_t held = 0;            // Prompts computed for another worker that has not taken them yet.
   int64_t reserved = 0;        // Requests whose prompts another worker computes.
+  int64_t loading = 0;         // Requests that wait for their prefix.
   int64_t waiting = 0;         // Preempted requests among them.
   int64_t prompt_backlog = 0;  // Prompt tokens not computed yet, of running and waiting ones.
   int64_t blocks_total = 0;
@@ -99,7 +138,9 @@ struct SchedulerStats {
   int64_t preemptions = 0;            // Counters since the start.
   int64_t evictions = 0;              // Cached pages given up.
   int64_t prefix_queried_tokens = 0;  // Prompt tokens of requests whose prefix was looked up.
-  int64_t prefix_hit_tokens = 0;
+  int64_t prefix_hit_tokens = 0;      // Of them those found in pages, loaded ones included.
+  int64_t prefix_loaded_tokens = 0;   // Of those: in pages that were loaded for the request.
+  int64_t lost_prefixes = 0;  // Requests that computed anew because their prefix did not come.
 };
 
 class Scheduler {
@@ -123,6 +164,26 @@ class Scheduler {
   // Pages of a request that runs, is held or reserved, in order; empty for others. Valid until the
   // next call that is not const.
   std::span<const BlockId> PagesOf(RequestId id) const;
+
+  // A request whose prompt's first pages lie elsewhere. keys: of the prompt's pages, at least
+  // `until`; pages [present, until) are to be filled. It keeps its place by arrival, but waits for
+  // EndLoad or FollowLoad. Others with the same prefix wait for it, as for one that is computed.
+  // Errors: as Add; kResourceExhausted where pages are lacking now: Add it then.
+  Result<PrefixLoad> AddLoading(Request request, std::vector<BlockKey> keys, int64_t until);
+  // It may run now, while its pages are still filled; each layer of it waits at the gate.
+  void FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate);
+  // Nothing is written to the load's pages any more. loaded: so many of them, the first ones, hold
+  // their content. Once for every load, whatever became of its request. With a gate that failed
+  // the gate says so first.
+  void EndLoad(uint64_t load, int64_t loaded);
+  // How many of a prompt's pages the pool holds, from the first on.
+  int64_t CachedPages(std::span<const BlockKey> keys) const;
+
+  // Since the last call, in order. Nothing without options.report_pages.
+  std::vector<PageChange> TakePageChanges();
+  // Keeps a page's content in place, to be read; false when it is no longer there.
+  bool PinPage(BlockId block, const BlockKey& key);
+  void UnpinPage(BlockId block);
 
   // Ends a request wherever it is: no event of it follows. Its pages are free when this returns,
   // unless a step that uses them is in flight: then at its Commit. False when there is no such

@@ -46,6 +46,7 @@ void Scheduler::State::PlanDecodes() {
 // does not run on: preempted itself, or waiting for pages that other workers will free.
 bool Scheduler::State::MakeRoom(ScheduledRequest& entry) {
   while (!TryGrow(entry, entry.size())) {
+    if (StripYoungest(0)) continue;
     const auto youngest = std::find_if(
         running_.rbegin(), running_.rend(),
         [](const ScheduledRequest* other) { return !other->sequence.request.hold_after_prompt; });
@@ -64,7 +65,9 @@ void Scheduler::State::PlanPrefill() {
       std::ranges::find_if(running_, [](const ScheduledRequest* entry) { return !entry->planned; });
   if (found == running_.end()) return;
   ScheduledRequest& entry = **found;
-  const int64_t count = std::min(ChunkFor(entry, BudgetLeft(), !waiting_.empty()), RoomFor(entry));
+  const int64_t chunk = ChunkFor(entry, BudgetLeft(), !waiting_.empty());
+  while (RoomFor(entry) < chunk && StripYoungest(0)) continue;
+  const int64_t count = std::min(chunk, RoomFor(entry));
   if (count > 0) {
     CHECK(TryGrow(entry, entry.sequence.computed + count));
     AddSlice(entry, count);
@@ -112,7 +115,8 @@ void Scheduler::State::AddSlice(ScheduledRequest& entry, int64_t count) {
                           .start = start,
                           .count = count,
                           .blocks = entry.pages,
-                          .sample = sample});
+                          .sample = sample,
+                          .gate = entry.gate.get()});
   plan_.tokens += count;
   planned_.push_back(&entry);
   entry.planned = true;
@@ -155,13 +159,16 @@ void Scheduler::State::Admit() {
 bool Scheduler::State::TryAdmit(ScheduledRequest& entry, bool& blocked) {
   if (prefill_under_way_ && entry.passed_as_long) return false;
   if (entry.holds > 0 && KeepsHolding(entry, entry.awaited)) return false;
-  const std::vector<BlockId> shared = FindShared(entry);
-  const size_t next = shared.size();
-  if (static_cast<int64_t>(next) < ShareablePages(entry) && KeepsHolding(entry, next)) return false;
+  const bool has_pages = !entry.pages.empty();  // They were loaded.
+  const std::vector<BlockId> shared = has_pages ? std::vector<BlockId>{} : FindShared(entry);
+  const size_t next = has_pages ? entry.pages.size() : shared.size();
+  const bool may_share = !has_pages && static_cast<int64_t>(next) < ShareablePages(entry);
+  if (may_share && KeepsHolding(entry, next)) return false;
   const int64_t uncached = entry.size() - static_cast<int64_t>(next) * kBlockTokens;
   entry.passed_as_long = prefill_under_way_ && uncached > BudgetLeft();
   if (entry.passed_as_long) return false;
-  if (!PagesFit(entry, shared)) {
+  while (!PagesFit(entry, shared)) {
+    if (StripYoungest(entry.arrival + 1)) continue;
     blocked = true;
     return false;
   }
@@ -181,10 +188,12 @@ bool Scheduler::State::KeepsHolding(ScheduledRequest& entry, size_t page) const 
 }
 
 void Scheduler::State::Start(ScheduledRequest& entry, const std::vector<BlockId>& shared) {
-  for (const BlockId block : shared) pool_.Reference(block);
-  entry.pages = shared;
-  entry.published = static_cast<int64_t>(shared.size());
-  entry.sequence.computed = entry.published * kBlockTokens;
+  if (entry.pages.empty()) {
+    for (const BlockId block : shared) pool_.Reference(block);
+    entry.pages = shared;
+    entry.published = static_cast<int64_t>(shared.size());
+    entry.sequence.computed = entry.published * kBlockTokens;
+  }
   entry.promised = std::max(entry.published, static_cast<int64_t>(entry.keys.size()));
   for (int64_t page = entry.published; page < entry.promised; ++page) {
     promises_.try_emplace(entry.keys[static_cast<size_t>(page)], &entry);
@@ -195,7 +204,10 @@ void Scheduler::State::Start(ScheduledRequest& entry, const std::vector<BlockId>
   --unstarted_;
   if (options_.share_prefixes && entry.sequence.request.prompt_logprobs < 0) {
     prefix_queried_ += entry.size();
-    prefix_hit_ += entry.sequence.computed;
+    entry.hit_tokens = entry.sequence.computed;
+    prefix_hit_ += entry.hit_tokens;
+    entry.loaded_tokens = (entry.loaded_until - entry.loaded_from) * kBlockTokens;
+    prefix_loaded_ += entry.loaded_tokens;
   }
   plan_events_.push_back({.kind = SchedulerEvent::Kind::kScheduled,
                           .request = entry.id(),
@@ -207,9 +219,13 @@ void Scheduler::State::Start(ScheduledRequest& entry, const std::vector<BlockId>
 // Pages for the first `tokens` tokens. What it got stays with the entry when it is not enough.
 bool Scheduler::State::TryGrow(ScheduledRequest& entry, int64_t tokens) {
   while (static_cast<int64_t>(entry.pages.size()) < PagesFor(tokens)) {
-    const std::optional<BlockId> block = pool_.Allocate();
+    std::optional<BlockKey> evicted;
+    const std::optional<BlockId> block = pool_.Allocate(&evicted);
     if (!block) return false;
     entry.pages.push_back(*block);
+    if (evicted && options_.report_pages) {
+      changes_.push_back({.kind = PageChange::Kind::kRemoved, .key = *evicted});
+    }
   }
   return true;
 }
@@ -219,9 +235,11 @@ void Scheduler::State::ReleasePages(ScheduledRequest& entry) {
     const auto promise = promises_.find(entry.keys[static_cast<size_t>(entry.promised - 1)]);
     if (promise != promises_.end() && promise->second == &entry) promises_.erase(promise);
   }
+  Detach(entry);
   pool_.Release(entry.pages);
   entry.pages.clear();
   entry.published = entry.promised = 0;
+  entry.loaded_from = entry.loaded_until = 0;
   entry.sequence.computed = 0;
 }
 
@@ -233,7 +251,8 @@ int64_t Scheduler::State::ShareablePages(const ScheduledRequest& entry) const {
 
 std::vector<BlockId> Scheduler::State::FindShared(ScheduledRequest& entry) const {
   if (!options_.share_prefixes) return {};
-  ExtendKeys(root_, entry.sequence.tokens, entry.sequence.tokens.size() / kBlockTokens, entry.keys);
+  ExtendKeys(entry.root, entry.sequence.tokens, entry.sequence.tokens.size() / kBlockTokens,
+             entry.keys);
   std::vector<BlockId> shared;
   const int64_t most = ShareablePages(entry);
   while (static_cast<int64_t>(shared.size()) < most) {
@@ -251,7 +270,8 @@ bool Scheduler::State::PagesFit(const ScheduledRequest& entry,
                                 const std::vector<BlockId>& shared) const {
   const int64_t revived =
       std::ranges::count_if(shared, [this](BlockId block) { return pool_.references(block) == 0; });
-  const int64_t fresh = PagesFor(entry.size()) - static_cast<int64_t>(shared.size());
+  const auto has = static_cast<int64_t>(shared.size() + entry.pages.size());
+  const int64_t fresh = PagesFor(entry.size()) - has;
   const int64_t reserve = static_cast<int64_t>(running_.size()) + reserved_ + pages_owed_;
   return fresh + revived + reserve <= pool_.available();
 }
@@ -259,10 +279,10 @@ bool Scheduler::State::PagesFit(const ScheduledRequest& entry,
 void Scheduler::State::PublishFullPages(ScheduledRequest& entry) {
   if (!options_.share_prefixes) return;
   const int64_t full = entry.sequence.computed / kBlockTokens;
-  ExtendKeys(root_, entry.sequence.tokens, static_cast<size_t>(full), entry.keys);
+  ExtendKeys(entry.root, entry.sequence.tokens, static_cast<size_t>(full), entry.keys);
   for (; entry.published < full; ++entry.published) {
     const size_t page = static_cast<size_t>(entry.published);
-    pool_.Publish(entry.pages[page], entry.keys[page]);
+    if (pool_.Publish(entry.pages[page], entry.keys[page])) NoteStored(entry, page);
     const auto promise = promises_.find(entry.keys[page]);
     if (promise != promises_.end() && promise->second == &entry) promises_.erase(promise);
   }

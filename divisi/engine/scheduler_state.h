@@ -1,5 +1,5 @@
-// The scheduler's state, shared by scheduler.cc (requests, commits) and scheduler_plan.cc (plans
-// and pages). Included by those two alone.
+// The scheduler's state, shared by scheduler.cc (requests, commits), scheduler_plan.cc (plans and
+// pages) and scheduler_loads.cc (pages that come from elsewhere). Included by those alone.
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,12 @@
 
 namespace divisi {
 
-// A request inside the scheduler: waiting (no pages) or running.
+// A request inside the scheduler: waiting (with pages only where they were loaded) or running.
 struct ScheduledRequest {
   Sequence sequence;
-  uint64_t arrival = 0;        // Its place among all requests.
-  std::vector<BlockId> pages;  // Empty while waiting.
+  uint64_t arrival = 0;  // Its place among all requests.
+  BlockKey root;         // Of its pages' keys.
+  std::vector<BlockId> pages;
   std::vector<BlockKey> keys;  // Of the full pages of `tokens`, as far as needed yet.
   int64_t published = 0;       // Pages already offered for sharing, or taken from there.
   int64_t promised = 0;        // Pages [published, promised) are in `promises_`, or another's are.
@@ -33,6 +34,13 @@ struct ScheduledRequest {
   bool held = false;      // Its prompt is computed for another worker, which has not taken it.
   bool reserved = false;  // Its prompt is computed by another worker.
   bool passed_as_long = false;  // Too long for a step while another prefill is under way.
+  bool loading = false;         // Waits for its prefix to be loaded.
+  uint64_t load = 0;            // That fills its pages now.
+  int64_t loaded_from = 0;      // Pages [loaded_from, loaded_until) of its own a load filled.
+  int64_t loaded_until = 0;
+  int64_t hit_tokens = 0;           // Counted as found, and of them
+  int64_t loaded_tokens = 0;        // as loaded.
+  std::shared_ptr<LayerGate> gate;  // Of the load, where it runs before all is there.
 
   int64_t size() const { return static_cast<int64_t>(sequence.tokens.size()); }
   int64_t remaining() const { return size() - sequence.computed; }
@@ -50,7 +58,7 @@ class Scheduler::State {
       : options_(std::move(options)),
         limit_(ContextLimit(options_)),
         max_running_(std::min(options_.max_sequences, options_.max_batched_tokens)),
-        root_(RootKey({.model_fingerprint = options_.model_fingerprint})),
+        root_(RootKey(KeySpaceOf(options_, Request{}))),
         pool_(options_.blocks) {
     CHECK(max_running_ >= 1, "max_sequences {}, max_batched_tokens {}", options_.max_sequences,
           options_.max_batched_tokens);
@@ -61,6 +69,13 @@ class Scheduler::State {
   std::vector<SchedulerEvent> Adopt(RequestId id, SampledToken first);
   std::span<const BlockId> PagesOf(RequestId id) const;
   bool Cancel(RequestId id);
+  Result<PrefixLoad> AddLoading(Request request, std::vector<BlockKey> keys, int64_t until);
+  void FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate);
+  void EndLoad(uint64_t load, int64_t loaded);
+  int64_t CachedPages(std::span<const BlockKey> keys) const;
+  std::vector<PageChange> TakePageChanges() { return std::exchange(changes_, {}); }
+  bool PinPage(BlockId block, const BlockKey& key);
+  void UnpinPage(BlockId block);
   const StepPlan& Plan();
   std::vector<SchedulerEvent> Commit(std::vector<SliceResult> results);
   bool HasWork() const { return !running_.empty() || !waiting_.empty(); }
@@ -89,6 +104,13 @@ class Scheduler::State {
   std::vector<BlockId> FindShared(ScheduledRequest& entry) const;
   bool PagesFit(const ScheduledRequest& entry, const std::vector<BlockId>& shared) const;
   void PublishFullPages(ScheduledRequest& entry);
+  void NoteStored(const ScheduledRequest& entry, size_t page);
+  // Loads
+  void TakeLoaded(ScheduledRequest& entry, int64_t loaded);
+  void Detach(ScheduledRequest& entry);
+  void Requeue(ScheduledRequest& entry, std::vector<SchedulerEvent>& events);
+  bool StripYoungest(uint64_t arrival);
+  void CountHolders(std::unordered_map<BlockId, int64_t>& holders) const;
   // Commit
   void TakeResult(ScheduledRequest& entry, const StepSlice& slice, SliceResult result,
                   std::vector<SchedulerEvent>& events);
@@ -97,8 +119,8 @@ class Scheduler::State {
   void TakeToken(ScheduledRequest& entry, SampledToken token, std::vector<SchedulerEvent>& events);
 
   Result<std::unique_ptr<ScheduledRequest>> MakeEntry(Request request);
-  // Whether pages are with requests that wait for another worker.
-  bool Pinned() const { return held_ > 0 || reserved_ > 0; }
+  // Whether pages are kept by what comes from outside: another worker, a load, who reads them.
+  bool Pinned() const { return held_ > 0 || reserved_ > 0 || !loads_.empty() || !pins_.empty(); }
   int64_t BudgetLeft() const { return options_.max_batched_tokens - plan_.tokens; }
   void InsertRunning(ScheduledRequest& entry);
   void EraseRunning(ScheduledRequest& entry);
@@ -128,9 +150,22 @@ class Scheduler::State {
   bool prefill_under_way_ = false;       // One prefill does not end with this step.
   int64_t pages_owed_ = 0;               // What it will still need.
 
+  // Pages that are being filled, each held here too until the load has ended.
+  struct Load {
+    std::vector<BlockId> pages;
+    ScheduledRequest* entry = nullptr;  // While its pages are for it
+  };
+  std::map<uint64_t, Load> loads_;
+  uint64_t last_load_ = 0;
+  int64_t loading_ = 0;  // Entries neither waiting nor running.
+  std::unordered_map<BlockId, int64_t> pins_;
+  std::vector<PageChange> changes_;
+
   int64_t preemptions_ = 0;
   int64_t prefix_queried_ = 0;
   int64_t prefix_hit_ = 0;
+  int64_t prefix_loaded_ = 0;
+  int64_t lost_prefixes_ = 0;
 };
 
 }  // namespace divisi

@@ -43,7 +43,7 @@ void BlockPool::Unlink(BlockId block) {
   --cached_;
 }
 
-std::optional<BlockId> BlockPool::Allocate() {
+std::optional<BlockId> BlockPool::Allocate(std::optional<BlockKey>* evicted) {
   BlockId block;
   if (!free_.empty()) {
     block = free_.back();
@@ -52,6 +52,7 @@ std::optional<BlockId> BlockPool::Allocate() {
     block = static_cast<BlockId>(ring_.newer);
     Unlink(block);
     by_key_.erase(*PageAt(block).key);
+    if (evicted != nullptr) *evicted = PageAt(block).key;
     PageAt(block).key.reset();
     ++evictions_;
   } else {

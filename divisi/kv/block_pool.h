@@ -37,8 +37,8 @@ class BlockPool {
   explicit BlockPool(int64_t blocks);
 
   // A page with one reference and no content; evicts if none is free. Nothing when every page is
-  // referenced.
-  std::optional<BlockId> Allocate();
+  // referenced. evicted: gets the key of the page that was given up, where there is one.
+  std::optional<BlockId> Allocate(std::optional<BlockKey>* evicted = nullptr);
 
   // The page published under `key`, which the caller may then Reference.
   std::optional<BlockId> Find(const BlockKey& key) const;
@@ -60,6 +60,7 @@ class BlockPool {
   int64_t available() const { return free() + cached(); }  // What Allocate can give.
   int64_t evictions() const { return evictions_; }         // Since the start.
   int64_t references(BlockId block) const { return PageAt(block).references; }
+  const std::optional<BlockKey>& key(BlockId block) const { return PageAt(block).key; }
 
   // CHECKs the invariants; time in proportion to the pages. For tests.
   void Verify() const;

@@ -1,0 +1,176 @@
+#include <algorithm>
+
+#include "divisi/core/check.h"
+#include "divisi/core/format.h"
+#include "divisi/engine/scheduler_state.h"
+
+namespace divisi {
+
+Result<PrefixLoad> Scheduler::State::AddLoading(Request request, std::vector<BlockKey> keys,
+                                                int64_t until) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ScheduledRequest> entry, MakeEntry(std::move(request)));
+  const Error full{Code::kResourceExhausted, "no pages for what would be loaded"};
+  if (unstarted_ >= options_.max_waiting) return full;
+  entry->keys = std::move(keys);
+  CHECK(until <= ShareablePages(*entry) && until <= static_cast<int64_t>(entry->keys.size()));
+  std::vector<BlockId> shared = FindShared(*entry);
+  const auto present = static_cast<int64_t>(shared.size());
+  CHECK(present < until, "{} pages are there, and {} wanted", present, until);
+  const int64_t revived =
+      std::ranges::count_if(shared, [this](BlockId block) { return pool_.references(block) == 0; });
+  const int64_t reserve = static_cast<int64_t>(running_.size()) + reserved_ + pages_owed_;
+  if (until - present + revived + reserve > pool_.available()) return full;
+  for (const BlockId block : shared) pool_.Reference(block);
+  entry->pages = std::move(shared);
+  entry->published = entry->promised = present;
+  CHECK(TryGrow(*entry, until * kBlockTokens), "request {}: pages went away", entry->id());
+  for (; entry->promised < until; ++entry->promised) {
+    promises_.try_emplace(entry->keys[static_cast<size_t>(entry->promised)], entry.get());
+  }
+  Load& load = loads_[++last_load_];
+  load.pages.assign(entry->pages.begin() + present, entry->pages.end());
+  load.entry = entry.get();
+  for (const BlockId block : load.pages) pool_.Reference(block);
+  entry->arrival = arrivals_++;
+  entry->loading = true;
+  entry->load = last_load_;
+  ++loading_;
+  ++unstarted_;
+  const RequestId id = entry->id();
+  entries_.emplace(id, std::move(entry));
+  return PrefixLoad{.id = last_load_, .present = present, .pages = load.pages};
+}
+
+void Scheduler::State::FollowLoad(uint64_t id, std::shared_ptr<LayerGate> gate) {
+  const auto found = loads_.find(id);
+  if (found == loads_.end() || found->second.entry == nullptr) return;
+  ScheduledRequest& entry = *found->second.entry;
+  if (!entry.loading) return;
+  entry.loading = false;
+  --loading_;
+  entry.gate = std::move(gate);
+  entry.loaded_from = entry.published;
+  entry.loaded_until = static_cast<int64_t>(entry.pages.size());
+  entry.sequence.computed = static_cast<int64_t>(entry.pages.size()) * kBlockTokens;
+  waiting_.emplace(entry.arrival, &entry);
+}
+
+void Scheduler::State::EndLoad(uint64_t id, int64_t loaded) {
+  const auto found = loads_.find(id);
+  CHECK(found != loads_.end(), "load {} is not under way", id);
+  const Load load = std::move(found->second);
+  loads_.erase(found);
+  CHECK(loaded >= 0 && loaded <= static_cast<int64_t>(load.pages.size()), "{} pages of {}", loaded,
+        load.pages.size());
+  if (load.entry != nullptr) {
+    load.entry->load = 0;
+    // In a step or past it, the gate decides: a step that went through it has all pages.
+    if (!load.entry->running) TakeLoaded(*load.entry, loaded);
+  }
+  pool_.Release(load.pages);
+}
+
+// The entry waits with the pages that it got.
+void Scheduler::State::TakeLoaded(ScheduledRequest& entry, int64_t loaded) {
+  const bool waits = !entry.loading;
+  const int64_t present = entry.published;
+  const auto kept = static_cast<size_t>(present + loaded);
+  for (size_t page = entry.pages.size(); page-- > kept;) {
+    const auto promise = promises_.find(entry.keys[page]);
+    if (promise != promises_.end() && promise->second == &entry) promises_.erase(promise);
+  }
+  pool_.Release(std::span(entry.pages).subspan(kept));
+  entry.pages.resize(kept);
+  entry.promised = static_cast<int64_t>(kept);
+  entry.loaded_from = present;
+  entry.loaded_until = present + loaded;
+  entry.gate.reset();
+  entry.sequence.computed = static_cast<int64_t>(kept) * kBlockTokens;
+  PublishFullPages(entry);
+  if (waits) return;
+  entry.loading = false;
+  --loading_;
+  waiting_.emplace(entry.arrival, &entry);
+}
+
+// What is still loaded into the entry's pages is for nobody.
+void Scheduler::State::Detach(ScheduledRequest& entry) {
+  entry.gate.reset();
+  const auto found = loads_.find(std::exchange(entry.load, 0));
+  if (found != loads_.end()) found->second.entry = nullptr;
+}
+
+// A running entry whose prefix did not come: all is computed anew.
+void Scheduler::State::Requeue(ScheduledRequest& entry, std::vector<SchedulerEvent>& events) {
+  entry.running = false;  // Commit takes it out of running_.
+  prefix_hit_ -= entry.hit_tokens;
+  prefix_loaded_ -= entry.loaded_tokens;
+  entry.hit_tokens = entry.loaded_tokens = 0;
+  ++lost_prefixes_;
+  ReleasePages(entry);
+  entry.passed_as_long = false;
+  waiting_.emplace(entry.arrival, &entry);
+  events.push_back({.kind = SchedulerEvent::Kind::kLost, .request = entry.id()});
+}
+
+// Takes the pages of the youngest waiting request that has some, and came at `arrival` or later.
+bool Scheduler::State::StripYoungest(uint64_t arrival) {
+  for (auto at = waiting_.rbegin(); at != waiting_.rend() && at->first >= arrival; ++at) {
+    ScheduledRequest& entry = *at->second;
+    if (entry.pages.empty() || entry.load != 0) continue;
+    ReleasePages(entry);
+    return true;
+  }
+  return false;
+}
+
+int64_t Scheduler::State::CachedPages(std::span<const BlockKey> keys) const {
+  const auto missing =
+      std::ranges::find_if(keys, [this](const BlockKey& key) { return !pool_.Find(key); });
+  return missing - keys.begin();
+}
+
+bool Scheduler::State::PinPage(BlockId block, const BlockKey& key) {
+  if (pool_.key(block) != key) return false;
+  pool_.Reference(block);
+  ++pins_[block];
+  return true;
+}
+
+void Scheduler::State::UnpinPage(BlockId block) {
+  const auto found = pins_.find(block);
+  CHECK(found != pins_.end(), "block {} is not pinned", block);
+  if (--found->second == 0) pins_.erase(found);
+  pool_.Release({&block, 1});
+}
+
+void Scheduler::State::NoteStored(const ScheduledRequest& entry, size_t page) {
+  if (!options_.report_pages) return;
+  const auto first = static_cast<int64_t>(page) * kBlockTokens;
+  const auto tokens = entry.sequence.tokens.begin() + first;
+  const auto number = static_cast<int64_t>(page);
+  changes_.push_back({.kind = PageChange::Kind::kStored,
+                      .key = entry.keys[page],
+                      .parent = page == 0 ? entry.root : entry.keys[page - 1],
+                      .root = entry.root,
+                      .position = first,
+                      .block = entry.pages[page],
+                      .tokens = {tokens, tokens + kBlockTokens},
+                      .loaded = number >= entry.loaded_from && number < entry.loaded_until});
+}
+
+// Of every page: requests that have it, loads that fill it, and pins.
+void Scheduler::State::CountHolders(std::unordered_map<BlockId, int64_t>& holders) const {
+  for (const auto& [id, entry] : entries_) {
+    for (const BlockId block : entry->pages) ++holders[block];
+  }
+  for (const std::unique_ptr<ScheduledRequest>& entry : cancelled_) {
+    for (const BlockId block : entry->pages) ++holders[block];
+  }
+  for (const auto& [id, load] : loads_) {
+    for (const BlockId block : load.pages) ++holders[block];
+  }
+  for (const auto& [block, count] : pins_) holders[block] += count;
+}
+
+}  // namespace divisi
