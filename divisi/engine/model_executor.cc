@@ -5,9 +5,14 @@
 #include <utility>
 
 #include "divisi/core/thread_pool.h"
+#include "divisi/kv/layer_gate.h"
 
 namespace divisi {
 namespace {
+
+// For one layer. Who fills the pages ends a load far earlier, by its own deadline; this bounds the
+// step where that fails.
+constexpr Seconds kMostAtGate{30};
 
 // What a row of logits is for.
 struct RowUse {
@@ -81,6 +86,20 @@ void UseRow(RowUse& use, const StepPlan& plan, std::span<const float> logits) {
                         sequence.request.sampling);
   use.failed = !token.has_value();
   if (token) *use.out = *std::move(token);
+}
+
+// A slice whose gate fails goes on with whatever its pages hold: its rows touch no other's.
+Transformer::LayerHook WaitAtGates(const StepPlan& plan, std::vector<SliceResult>& results) {
+  if (std::ranges::none_of(plan.slices, [](const StepSlice& s) { return s.gate != nullptr; })) {
+    return {};
+  }
+  return [&plan, &results](int layer) {
+    for (size_t i = 0; i < plan.slices.size(); ++i) {
+      LayerGate* gate = plan.slices[i].gate;
+      if (gate == nullptr || results[i].lost) continue;
+      results[i].lost = !gate->Wait(layer, kMostAtGate);
+    }
+  };
 }
 
 Error NoNumbers(const StepSlice& slice) {
@@ -191,7 +210,7 @@ std::vector<SliceResult> ModelExecutor::Execute(const StepPlan& plan) {
   }
   std::vector<SliceResult> results(plan.slices.size());
   std::vector<RowUse> uses = PlanRows(plan, batch, results);
-  const int64_t rows = s.model->Run(batch, *s.pages, s.ops);
+  const int64_t rows = s.model->Run(batch, *s.pages, s.ops, WaitAtGates(plan, results));
   CHECK(rows == static_cast<int64_t>(uses.size()), "{} rows, {} uses", rows, uses.size());
 
   const auto vocab = static_cast<size_t>(s.model->spec().vocab);
@@ -204,7 +223,8 @@ std::vector<SliceResult> ModelExecutor::Execute(const StepPlan& plan) {
     });
   }
   for (const RowUse& use : uses) {
-    if (use.failed) results[use.slice].failure = NoNumbers(plan.slices[use.slice]);
+    if (use.failed && !results[use.slice].lost)
+      results[use.slice].failure = NoNumbers(plan.slices[use.slice]);
   }
   return results;
 }

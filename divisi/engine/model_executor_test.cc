@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+
+#include "divisi/kv/layer_gate.h"
 
 namespace divisi {
 namespace {
@@ -200,6 +203,56 @@ TEST(ModelExecutor, OutputThatIsNoNumbersFailsItsSlices) {
   EXPECT_THAT(results[0].failure->message, HasSubstr("tokens 0 to 19"));
   ASSERT_TRUE(results[1].failure);
   EXPECT_FALSE(results[2].failure) << "it had no logits to look at";
+}
+
+// Copies pages [0, count) to those from `to` on, layer by layer, each opened when it is there.
+void FillSlowly(KvPages& pages, int count, BlockId to, LayerGate& gate) {
+  const KvLayout layout = pages.layout();
+  const auto bytes = static_cast<size_t>(layout.LayerBytes());
+  for (int layer = 0; layer < layout.layers; ++layer) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (BlockId page = 0; page < count; ++page) {
+      std::memcpy(pages.Head(to + page, layer, 0), pages.Head(page, layer, 0), bytes);
+    }
+    gate.Open(layer + 1);
+  }
+}
+
+TEST(ModelExecutor, AStepFollowsThePagesThatAreStillBeingFilled) {
+  const auto executor = LoadTiny();
+  Request request{.id = 1, .prompt = Prompt(70, 5)};
+  Running whole(request, 0);
+  const SampledToken expected = *executor->Execute(Plan({whole.Slice(70, true)}))[0].sampled;
+  Running late(request, 20);
+  late.sequence.computed = 64;
+  LayerGate gate;
+  StepSlice slice = late.Slice(6, true);
+  slice.gate = &gate;
+  std::thread filling([&] { FillSlowly(executor->pages(), 4, 20, gate); });
+  const std::vector<SliceResult> results = executor->Execute(Plan({slice}));
+  filling.join();
+  EXPECT_FALSE(results[0].lost);
+  EXPECT_EQ(results[0].sampled->token, expected.token);
+  EXPECT_EQ(results[0].sampled->logprob, expected.logprob);
+  EXPECT_GT(gate.waiting().waits, 0);
+}
+
+TEST(ModelExecutor, AFailedGateLosesItsSliceAlone) {
+  const auto executor = LoadTiny();
+  Running other({.id = 2, .prompt = Prompt(30, 9)}, 0);
+  const SampledToken expected = *executor->Execute(Plan({other.Slice(30, true)}))[0].sampled;
+  Running late({.id = 1, .prompt = Prompt(70, 5)}, 20);
+  late.sequence.computed = 64;
+  LayerGate gate;
+  gate.Open(1);
+  gate.Fail();
+  StepSlice slice = late.Slice(6, true);
+  slice.gate = &gate;
+  const auto results = executor->Execute(Plan({slice, other.Slice(30, true)}));
+  EXPECT_TRUE(results[0].lost);
+  EXPECT_FALSE(results[0].failure.has_value());
+  EXPECT_FALSE(results[1].lost);
+  EXPECT_EQ(results[1].sampled->token, expected.token);
 }
 
 TEST(ModelExecutor, EmptyPlanDoesNothing) { EXPECT_TRUE(LoadTiny()->Execute({}).empty()); }

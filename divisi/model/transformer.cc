@@ -207,11 +207,13 @@ KvLayout Transformer::kv_layout() const {
           .type = state_->compute};
 }
 
-int64_t Transformer::Run(std::span<const ForwardSequence> batch, KvPages& pages, Ops& ops) {
+int64_t Transformer::Run(std::span<const ForwardSequence> batch, KvPages& pages, Ops& ops,
+                         const LayerHook& before_attention) {
   State& s = *state_;
   s.Begin(batch, ops);
   if (s.residual.rows == 0) return 0;
   for (int layer = 0; layer < s.spec.layers; ++layer) {
+    if (before_attention) before_attention(layer);
     s.Attend(layer, pages, ops);
     s.Feed(layer, ops);
   }

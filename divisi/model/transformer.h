@@ -47,8 +47,12 @@ class Transformer {
   // Runs all sequences as one batch and writes their K and V into `pages`. Returns R, the sum of
   // logits_rows: how many rows, sequence by sequence, Logits can now be asked for.
   // Requires: token ids below spec().vocab; positions below max_positions; K and V of [0, start) in
-  // the pages; pages of different sequences differ where written.
-  int64_t Run(std::span<const ForwardSequence> batch, KvPages& pages, Ops& ops);
+  // the pages when a layer reads them; pages of different sequences differ where written.
+  // before_attention: called with each layer before K and V of [0, start) in it are read, so that
+  // they may come while the step runs. May be empty.
+  using LayerHook = std::function<void(int layer)>;
+  int64_t Run(std::span<const ForwardSequence> batch, KvPages& pages, Ops& ops,
+              const LayerHook& before_attention = {});
 
   // Logits [rows, V] f32 of rows [first, first + rows) of the last Run; valid until the next call.
   // A long prompt's logits at once can be larger than the model: ask in parts.
