@@ -1,6 +1,7 @@
 #include "divisi/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -12,15 +13,40 @@
 #include "divisi/core/format.h"
 
 namespace divisi {
+namespace {
+
+// What a prompt's token takes: of steps that are mostly prompts, the newest counting most.
+class PromptSpeed {
+ public:
+  void Add(int64_t tokens, Seconds time) {
+    if (tokens < kLeastTokens) return;
+    const Seconds each = time / static_cast<double>(tokens);
+    per_token_ = per_token_.value > 0 ? per_token_ * 0.8 + each * 0.2 : each;
+  }
+  Seconds per_token() const { return per_token_; }
+
+ private:
+  static constexpr int64_t kLeastTokens = 64;
+  Seconds per_token_;
+};
+
+}  // namespace
 
 class Engine::State {
  public:
-  State(SchedulerOptions options, Executor& executor, const Clock& clock)
-      : options_(options),
+  State(SchedulerOptions options, Executor& executor, const Clock& clock, TierDriver* tiers)
+      : options_(WithTiers(std::move(options), tiers)),
         executor_(executor),
         clock_(clock),
-        scheduler_(std::move(options)),
-        thread_([this] { Loop(); }) {}
+        tiers_(tiers),
+        scheduler_(options_) {
+    if (tiers_ != nullptr) {
+      loader_.emplace(scheduler_, options_, tiers_->LoaderOptions());
+      tiers_->Restore(*loader_);
+      tiers_->WakeBy([this] { Wake(); });
+    }
+    thread_ = std::thread([this] { Loop(); });
+  }
 
   ~State() {
     {
@@ -29,6 +55,7 @@ class Engine::State {
     }
     wake_.notify_one();
     thread_.join();
+    if (tiers_ != nullptr) tiers_->WakeBy({});
   }
 
   Result<RequestId> Submit(Request request, EventSink sink);
@@ -58,7 +85,20 @@ class Engine::State {
     bool touched = false;   // once it has something for the sink.
   };
 
+  static SchedulerOptions WithTiers(SchedulerOptions options, const TierDriver* tiers) {
+    options.report_pages |= tiers != nullptr;
+    return options;
+  }
+  void Wake() {
+    {
+      std::lock_guard lock(mutex_);
+      woken_ = true;
+    }
+    wake_.notify_one();
+  }
   void Loop();
+  void Sleep(std::unique_lock<std::mutex>& lock);
+  bool Drop(RequestId id);
   Mail WaitForMail();
   void TakeMail(Mail mail);
   void CancelAll();
@@ -82,13 +122,18 @@ class Engine::State {
   int64_t queued_ = 0;                  // Submitted and not yet scheduled, wherever they are.
   RequestId last_id_ = 0;
   bool stopping_ = false;
+  bool woken_ = false;  // The tiers have something.
   EngineStats shown_;
 
   // The engine's thread's own.
+  TierDriver* const tiers_;
   Scheduler scheduler_;
+  std::optional<PrefixLoader> loader_;  // With tiers
+  PromptSpeed prompt_speed_;
   std::unordered_map<RequestId, Active> active_;
   bool stalled_ = false;            // What waits needs pages that only mail can free.
   std::vector<RequestId> touched_;  // In order of the step's events.
+  int64_t counted_tokens_ = 0;      // Of the step under way.
   int64_t left_queue_ = 0;          // To be taken from queued_ at the next ShowStats.
   EngineStats counters_;
 
@@ -143,6 +188,7 @@ void Engine::State::Loop() {
     const bool stopping = mail.stopping;
     TakeMail(std::move(mail));
     if (stopping) return CancelAll();
+    if (loader_) tiers_->Carry(*loader_, prompt_speed_.per_token(), clock_.Now());
     if (scheduler_.HasWork()) Step();
   }
 }
@@ -151,13 +197,28 @@ void Engine::State::Loop() {
 Engine::State::Mail Engine::State::WaitForMail() {
   const bool idle = !scheduler_.HasWork() || stalled_;
   std::unique_lock lock(mutex_);
-  while (idle && !stopping_ && mail_.submissions.empty() && mail_.cancels.empty()) {
-    wake_.wait(lock);
-  }
+  if (idle) Sleep(lock);
+  woken_ = false;
   Mail mail = std::exchange(mail_, {});
   mail.stopping = stopping_;
   stalled_ = false;
   return mail;
+}
+
+void Engine::State::Sleep(std::unique_lock<std::mutex>& lock) {
+  const auto called = [this] {
+    return stopping_ || woken_ || !mail_.submissions.empty() || !mail_.cancels.empty();
+  };
+  const auto timer = loader_ ? loader_->NextTimer() : std::nullopt;
+  if (!timer) return wake_.wait(lock, called);
+  const Seconds most = std::max(*timer - clock_.Now(), Seconds(0));
+  wake_.wait_for(lock, std::chrono::duration<double>(most.value), called);
+}
+
+// False: it has ended meanwhile.
+bool Engine::State::Drop(RequestId id) {
+  const bool asking = loader_ && loader_->Cancel(id, clock_.Now());
+  return asking || scheduler_.Cancel(id);
 }
 
 void Engine::State::TakeMail(Mail mail) {
@@ -168,12 +229,13 @@ void Engine::State::TakeMail(Mail mail) {
     active.timeline.arrived = submission.arrived;
     active.prompt_tokens = static_cast<int64_t>(submission.request.prompt.size());
     // Submit checked the request, and queued_ counts at least what the scheduler has waiting.
-    const Result<void> added = scheduler_.Add(std::move(submission.request));
+    const Result<void> added = loader_ ? loader_->Add(std::move(submission.request), clock_.Now())
+                                       : scheduler_.Add(std::move(submission.request));
     CHECK(added.ok(), "request {}: {}", id, added.error().message);
   }
   const Seconds now = clock_.Now();
   for (const RequestId id : mail.cancels) {
-    if (!scheduler_.Cancel(id)) continue;  // Ended meanwhile.
+    if (!Drop(id)) continue;  // Ended meanwhile.
     Note({.kind = SchedulerEvent::Kind::kFinished,
           .request = id,
           .reason = FinishReason::kCancelled},
@@ -197,10 +259,13 @@ void Engine::State::Step() {
   stalled_ = plan.slices.empty();
   if (stalled_) return;
   CountStep(plan);
+  counted_tokens_ = plan.tokens;
   ShowStats();
   std::vector<SliceResult> results = executor_.Execute(plan);
   std::vector<SchedulerEvent> events = scheduler_.Commit(std::move(results));
   const Seconds ended = clock_.Now();
+  if (loader_) loader_->Note(events, ended);
+  prompt_speed_.Add(counted_tokens_, ended - began);
   counters_.busy += ended - began;
   Report(std::move(events), began, ended);
 }
@@ -232,6 +297,10 @@ void Engine::State::Note(SchedulerEvent event, Active& active, Seconds began, Se
   RequestEvent& pending = active.pending;
   if (event.kind == Kind::kPreempted) {
     ++timeline.preemptions;
+    return;
+  }
+  if (event.kind == Kind::kLost) {
+    timeline.cached_tokens = 0;
     return;
   }
   if (event.kind == Kind::kScheduled) {
@@ -284,6 +353,10 @@ void Engine::State::Deliver(RequestId id) {
 
 void Engine::State::ShowStats() {
   counters_.scheduler = scheduler_.stats();
+  if (loader_) {
+    counters_.prefixes = loader_->stats();
+    counters_.tiers = tiers_->stats();
+  }
   std::lock_guard lock(mutex_);
   queued_ -= std::exchange(left_queue_, 0);
   shown_ = counters_;
@@ -291,8 +364,8 @@ void Engine::State::ShowStats() {
 
 // ---- The public face
 
-Engine::Engine(SchedulerOptions options, Executor& executor, const Clock& clock)
-    : state_(std::make_unique<State>(std::move(options), executor, clock)) {}
+Engine::Engine(SchedulerOptions options, Executor& executor, const Clock& clock, TierDriver* tiers)
+    : state_(std::make_unique<State>(std::move(options), executor, clock, tiers)) {}
 Engine::~Engine() = default;
 Result<RequestId> Engine::Submit(Request request, EventSink sink) {
   return state_->Submit(std::move(request), std::move(sink));

@@ -16,6 +16,7 @@
 #include "divisi/core/clock.h"
 #include "divisi/core/result.h"
 #include "divisi/engine/executor.h"
+#include "divisi/engine/tier_driver.h"
 #include "divisi/engine/scheduler.h"
 
 namespace divisi {
@@ -54,14 +55,19 @@ struct EngineStats {
   std::array<int64_t, 4> finished{};  // By FinishReason.
   StepTokensHistogram step_tokens;
   Seconds busy;  // Spent in steps.
+  // Where there are tiers below the device.
+  std::optional<PrefixLoaderStats> prefixes;
+  std::optional<TierDriverStats> tiers;
 };
 
 class Engine {
  public:
   using EventSink = std::function<void(RequestEvent)>;
 
-  // executor and clock outlive this. The executor is used from the engine's thread alone.
-  Engine(SchedulerOptions options, Executor& executor, const Clock& clock);
+  // executor, clock and tiers outlive this. The executor is used from the engine's thread alone,
+  // and so are the tiers, if there are any; they are this engine's alone.
+  Engine(SchedulerOptions options, Executor& executor, const Clock& clock,
+         TierDriver* tiers = nullptr);
   // Cancels what is left, each such request getting its last event, and waits for the step in
   // flight. Requires: no other call is under way.
   ~Engine();

@@ -359,6 +359,7 @@ void Scheduler::EndLoad(uint64_t load, int64_t loaded) { state_->EndLoad(load, l
 int64_t Scheduler::CachedPages(std::span<const BlockKey> keys) const {
   return state_->CachedPages(keys);
 }
+int64_t Scheduler::Room() const { return state_->Room(); }
 std::vector<PageChange> Scheduler::TakePageChanges() { return state_->TakePageChanges(); }
 bool Scheduler::PinPage(BlockId block, const BlockKey& key) { return state_->PinPage(block, key); }
 void Scheduler::UnpinPage(BlockId block) { state_->UnpinPage(block); }

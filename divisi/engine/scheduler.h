@@ -178,6 +178,8 @@ class Scheduler {
   void EndLoad(uint64_t load, int64_t loaded);
   // How many of a prompt's pages the pool holds, from the first on.
   int64_t CachedPages(std::span<const BlockKey> keys) const;
+  // How many more requests the queue takes.
+  int64_t Room() const;
 
   // Since the last call, in order. Nothing without options.report_pages.
   std::vector<PageChange> TakePageChanges();

@@ -73,6 +73,7 @@ class Scheduler::State {
   void FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate);
   void EndLoad(uint64_t load, int64_t loaded);
   int64_t CachedPages(std::span<const BlockKey> keys) const;
+  int64_t Room() const { return options_.max_waiting - unstarted_; }
   std::vector<PageChange> TakePageChanges() { return std::exchange(changes_, {}); }
   bool PinPage(BlockId block, const BlockKey& key);
   void UnpinPage(BlockId block);

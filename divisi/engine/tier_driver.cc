@@ -1,0 +1,180 @@
+#include "divisi/engine/tier_driver.h"
+
+#include <mutex>
+#include <utility>
+
+namespace divisi {
+namespace {
+
+// How long a disk's unused allowance of writes may be saved up.
+constexpr Seconds kBurst{3600};
+constexpr Seconds kRatedLife{5 * 365 * 86400.0};
+
+}  // namespace
+
+struct TierDriver::State {
+  TierDriverOptions options;
+  std::shared_ptr<HostStore> host;
+  DiskCalls calls;
+  std::shared_ptr<DiskStore> disk;
+  DiskScan found;
+  std::mutex mutex;
+  std::function<void()> wake;  // Guarded by mutex.
+  std::unique_ptr<TierIo> io;
+
+  size_t page() const { return static_cast<size_t>(options.shape.PayloadBytes()); }
+  std::span<std::byte> PageAt(BlockId block) const {
+    return options.device.subspan(static_cast<size_t>(block) * page(), page());
+  }
+  void Wake() {
+    const std::lock_guard lock(mutex);
+    if (wake) wake();
+  }
+  Result<void> OpenStores(Logger& logger);
+  void TakeResults(PrefixLoader& loader, Seconds now);
+  TierSpeeds Speeds(Seconds per_token) const;
+  void Begin(PrefixLoader& loader, LoadOrder order, Seconds now);
+  void Begin(PrefixLoader& loader, const TierAction& action, Seconds now);
+};
+
+Result<void> TierDriver::State::OpenStores(Logger& logger) {
+  if (options.host.value > 0) {
+    ASSIGN_OR_RETURN(host, HostStore::Create(options.shape, options.host));
+  }
+  if (options.disk.empty()) return {};
+  ASSIGN_OR_RETURN(disk, DiskStore::Open({.directory = options.disk,
+                                          .budget = options.disk_size,
+                                          .shape = options.shape,
+                                          .model = options.model},
+                                         calls, logger));
+  found = disk->TakeScan();
+  return {};
+}
+
+Result<std::unique_ptr<TierDriver>> TierDriver::Open(TierDriverOptions options, Logger& logger) {
+  auto state = std::make_unique<State>();
+  state->options = std::move(options);
+  RETURN_IF_ERROR(state->OpenStores(logger));
+  const TierDriverOptions& o = state->options;
+  state->io = std::make_unique<TierIo>(
+      TierIoOptions{.stores = {.host = state->host, .disk = state->disk, .remote = o.remote},
+                    .terms = {.shape = o.shape, .model = o.model},
+                    .wake = [s = state.get()] { s->Wake(); },
+                    .clock = o.clock});
+  return std::unique_ptr<TierDriver>(new TierDriver(std::move(state)));
+}
+
+TierDriver::TierDriver(std::unique_ptr<State> state) : state_(std::move(state)) {}
+TierDriver::~TierDriver() = default;
+
+void TierDriver::WakeBy(std::function<void()> wake) {
+  const std::lock_guard lock(state_->mutex);
+  state_->wake = std::move(wake);
+}
+
+PrefixLoaderOptions TierDriver::LoaderOptions() const {
+  const State& s = *state_;
+  const Bytes page(s.options.shape.PayloadBytes());
+  PrefixLoaderOptions options{.page = page, .layers = s.options.shape.layers};
+  if (s.host) options.tiers.host_pages = s.host->stats().slots;
+  if (s.disk) {
+    options.tiers.disk_pages = s.options.disk_size.value / s.disk->PageBytes().value;
+    const Endurance endurance{.capacity = s.options.disk_size,
+                              .writes_per_day = s.options.disk_writes_per_day,
+                              .rated_life = kRatedLife};
+    options.tiers.budget = BudgetOf(endurance, page, kBurst);
+  }
+  options.tiers.disk_writes = s.options.disk_writes;
+  options.tiers.pool = s.options.remote != nullptr;
+  options.most_loading = static_cast<int64_t>(s.options.device.size() / s.page()) / 2;
+  return options;
+}
+
+void TierDriver::Restore(PrefixLoader& loader) {
+  State& s = *state_;
+  for (const StoredPage& page : std::exchange(s.found, {}).pages) {
+    const PageHeader& header = page.header;
+    const bool taken = loader.tiers().Restore({.key = header.key,
+                                               .parent = header.parent,
+                                               .root = header.root,
+                                               .position = header.position / kBlockTokens});
+    if (!taken) s.io->Remove(Tier::kDisk, header.key);
+  }
+}
+
+void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
+  State& s = *state_;
+  s.TakeResults(loader, now);
+  loader.SetSpeeds(s.Speeds(per_token));
+  loader.Tick(now);
+  for (LoadOrder& order : loader.TakeLoads()) s.Begin(loader, std::move(order), now);
+  for (const TierAction& action : loader.TakeActions()) s.Begin(loader, action, now);
+  for (PoolQuestion& question : loader.TakeQuestions()) {
+    s.options.pool->Ask(question.id, std::move(question.keys));
+  }
+}
+
+void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
+  for (const LoadDone& done : io->TakeLoads()) {
+    LoadOutcome outcome{.id = done.id, .pages = done.pages_ok};
+    for (const BadPage& bad : done.bad) {
+      if (bad.code == Code::kResourceExhausted) continue;  // Of the system's, not of the page.
+      outcome.bad.push_back({bad.key, bad.tier});
+    }
+    loader.LoadEnded(outcome, now);
+  }
+  for (const SaveDone& done : io->TakeSaves()) {
+    loader.SaveEnded(done.id, done.ok, now);
+    if (done.source_bad) loader.tiers().Bad(done.key, done.from);
+  }
+  if (!options.pool) return;
+  for (const PoolIndex::Answer& answer : options.pool->TakeAnswers()) {
+    loader.PoolAnswered(answer.id, answer.have, now);
+  }
+}
+
+TierSpeeds TierDriver::State::Speeds(Seconds per_token) const {
+  const TierIoStats stats = io->stats();
+  const auto rate = [&](Tier tier) { return stats.tiers[static_cast<size_t>(tier)].read_rate; };
+  return {.host = rate(Tier::kHost),
+          .disk = rate(Tier::kDisk),
+          .remote = rate(Tier::kRemote),
+          .per_token = per_token};
+}
+
+void TierDriver::State::Begin(PrefixLoader& loader, LoadOrder order, Seconds now) {
+  PageLoad load{.id = order.id,
+                .root = order.root,
+                .position = order.position,
+                .deadline = order.deadline,
+                .gate = order.gate};
+  for (const LoadOrder::Page& page : order.pages) {
+    load.pages.push_back({page.key, page.tier, PageAt(page.block)});
+  }
+  if (!io->Load(std::move(load))) loader.LoadEnded({.id = order.id}, now);
+}
+
+void TierDriver::State::Begin(PrefixLoader& loader, const TierAction& action, Seconds now) {
+  if (action.kind == TierAction::Kind::kRemove) return io->Remove(action.from, action.page.key);
+  PageSave save{.id = action.id,
+                .header = {.shape = options.shape,
+                           .position = action.page.position * kBlockTokens,
+                           .key = action.page.key,
+                           .parent = action.page.parent,
+                           .root = action.page.root,
+                           .model = options.model},
+                .from = action.from,
+                .to = action.to};
+  if (action.from == Tier::kDevice) save.payload = PageAt(action.block);
+  if (!io->Save(std::move(save))) loader.SaveEnded(action.id, false, now);
+}
+
+TierDriverStats TierDriver::stats() const {
+  const State& s = *state_;
+  TierDriverStats stats{.io = s.io->stats()};
+  if (s.host) stats.host = s.host->stats();
+  if (s.disk) stats.disk = s.disk->stats();
+  return stats;
+}
+
+}  // namespace divisi
