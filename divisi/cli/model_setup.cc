@@ -91,6 +91,11 @@ std::string TokenizerFingerprint(const std::filesystem::path& model) {
   return hash.FinishHex();
 }
 
+std::string PageFormat(const KvLayout& layout) {
+  return Format("1 {} {}x{}x{}x{}", ComputeTypeName(layout.type), layout.layers, layout.kv_heads,
+                kBlockTokens, layout.head_dim);
+}
+
 SchedulerOptions ServedModel::Scheduling(const ServeOptions& options) const {
   return {.max_sequences = options.max_num_seqs,
           .max_batched_tokens = options.max_num_batched_tokens,
@@ -99,6 +104,7 @@ SchedulerOptions ServedModel::Scheduling(const ServeOptions& options) const {
           .blocks = budget.pages,
           .share_prefixes = options.share_prefixes,
           .model_fingerprint = {fingerprint.begin(), fingerprint.end()},
+          .page_format = PageFormat(executor->pages().layout()),
           .vocab = executor->checkpoint().spec().vocab};
 }
 

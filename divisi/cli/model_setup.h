@@ -23,6 +23,10 @@ void RaiseDescriptorLimit();
 // Names that requests may use: the given ones, or the directory's.
 std::vector<std::string> ServedNames(const ServeOptions& options);
 
+// What two processes' pages must have in common beside the model: a version of the layout
+// (model/kv_pages.h), the element type, layers, heads, tokens and channels.
+std::string PageFormat(const KvLayout& layout);
+
 struct ServedModel {
   std::unique_ptr<ModelExecutor> executor;
   KvBudget budget;

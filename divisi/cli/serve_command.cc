@@ -6,6 +6,7 @@
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
+#include "divisi/cli/tier_setup.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/engine/engine.h"
@@ -44,6 +45,7 @@ class Server {
   SteadyClock clock_;
   std::optional<ServedModel> model_;
   std::optional<TextAssets> text_;
+  std::unique_ptr<TierDriver> tiers_;
   std::optional<Engine> engine_;
   std::optional<EngineBackend> backend_;
   Gateway gateway_;                 // After what it uses: its thread may be at a large body still.
@@ -83,7 +85,8 @@ Result<void> Server::Start(StopSignal& stop) {
 Result<void> Server::LoadModel() {
   ASSIGN_OR_RETURN(model_, LoadServedModel(options_, clock_, logger_));
   ModelExecutor& executor = *model_->executor;
-  engine_.emplace(model_->Scheduling(options_), executor, clock_);
+  ASSIGN_OR_RETURN(tiers_, OpenTiers(options_, *model_, logger_));
+  engine_.emplace(model_->Scheduling(options_), executor, clock_, tiers_.get());
   backend_.emplace(*engine_);
   ASSIGN_OR_RETURN(text_, LoadServedText(options_, executor.spec(), logger_));
   GatewayModel served = ServedGatewayModel(*text_, executor.spec());
@@ -120,6 +123,7 @@ void AddServeCommand(CLI::App& app) {
   AddHttpOptions(serve, *options);
   AddComputeOptions(serve, *options);
   AddLimitOptions(serve, *options);
+  AddTierOptions(serve, *options);
   AddProcessOptions(serve, *options);
   serve.callback([options] { Serve(*options); });
 }

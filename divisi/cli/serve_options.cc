@@ -80,6 +80,27 @@ void AddLimitOptions(CLI::App& serve, ServeOptions& options) {
                  "Do not share pages between requests with a common prefix");
 }
 
+void AddTierOptions(CLI::App& serve, ServeOptions& options) {
+  serve.add_option("--kv-host", options.kv_host,
+                   "Host memory for KV that --kv-memory has no room for, such as 8GiB [none]");
+  serve.add_option("--kv-disk", options.kv_disk,
+                   "Directory for KV that outlives the process; its own, on a local SSD. Needs "
+                   "--kv-host [none]");
+  serve.add_option("--kv-disk-size", options.kv_disk_size, "Most that the directory may take")
+      ->capture_default_str();
+  serve
+      .add_option("--kv-disk-writes", options.kv_disk_writes,
+                  "What is written: admitted is what will likely be used again, within the disk's "
+                  "endurance; all is every page, at once")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"admitted", "all"}));
+  serve
+      .add_option("--kv-disk-dwpd", options.kv_disk_dwpd,
+                  "Endurance: writes of --kv-disk-size that the disk takes a day")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1e9));
+}
+
 Logger::Options LogOptions(const ServeOptions& options) {
   constexpr std::pair<const char*, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
                                                           {"info", LogLevel::kInfo},

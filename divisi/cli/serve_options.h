@@ -37,6 +37,12 @@ struct ServeOptions {
   std::string kv_memory = "auto";
   std::string weights = "auto";
   bool share_prefixes = true;
+  // Tiers of KV below --kv-memory; empty: there is none.
+  std::string kv_host;
+  std::filesystem::path kv_disk;
+  std::string kv_disk_size = "16GiB";
+  std::string kv_disk_writes = "admitted";
+  double kv_disk_dwpd = 1;
   double drain_seconds = kDrainSeconds;
   bool log_json = false;
   std::string log_level = "info";
@@ -53,6 +59,8 @@ void AddComputeOptions(CLI::App& serve, ServeOptions& options);
 // --max-num-seqs, --max-num-batched-tokens, --max-model-len, --max-waiting, --kv-memory,
 // --no-prefix-caching
 void AddLimitOptions(CLI::App& serve, ServeOptions& options);
+// --kv-host, --kv-disk, --kv-disk-size, --kv-disk-writes, --kv-disk-dwpd
+void AddTierOptions(CLI::App& serve, ServeOptions& options);
 // --drain-seconds, --log-json, --log-level
 void AddProcessOptions(CLI::App& serve, ServeOptions& options);
 Logger::Options LogOptions(const ServeOptions& options);

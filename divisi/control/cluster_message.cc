@@ -122,6 +122,7 @@ void Put(WireWriter& out, const Request& request) {
   out.Put(request.max_tokens);
   PutIds(out, request.stop_token_ids);
   out.Put(static_cast<int32_t>(request.prompt_logprobs));
+  out.Put(std::string_view(request.cache_salt));
 }
 Request GetRequest(WireReader& in) {
   Request request;
@@ -130,6 +131,8 @@ Request GetRequest(WireReader& in) {
   request.max_tokens = in.Get<int64_t>();
   request.stop_token_ids = GetIds(in);
   request.prompt_logprobs = in.Get<int32_t>();
+  request.cache_salt = in.GetText();
+  in.Require(request.cache_salt.size() <= kMaxCacheSaltBytes);
   return request;
 }
 

@@ -11,6 +11,8 @@
 
 namespace divisi {
 
+inline constexpr size_t kMaxCacheSaltBytes = 256;
+
 struct Request {
   RequestId id = 0;
   std::vector<TokenId> prompt;  // At least one token.
@@ -22,7 +24,7 @@ struct Request {
   // Prefill for another worker: the prompt is computed and the first token drawn, and unless that
   // ends the request, its pages are held until it is cancelled. It is never preempted.
   bool hold_after_prompt = false;
-  // Its pages are shared only with requests of the same salt.
+  // Its pages are shared only with requests of the same salt; kMaxCacheSaltBytes at most.
   std::string cache_salt;
 };
 

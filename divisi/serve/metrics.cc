@@ -1,6 +1,7 @@
 #include "divisi/serve/metrics.h"
 
 #include <algorithm>
+#include <array>
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
@@ -66,12 +67,12 @@ std::vector<Sample> EngineSamples(const EngineStats& engine) {
        number(std::max(engine.queued, s.waiting))},
       {"divisi:kv_cache_usage_perc", "gauge", "Share of KV pages that sequences hold; 1 is all.",
        usage},
-      {"divisi:prefix_cache_queries_total", "counter",
-       "Prompt tokens looked up in shared pages.", number(s.prefix_queried_tokens)},
+      {"divisi:prefix_cache_queries_total", "counter", "Prompt tokens looked up in shared pages.",
+       number(s.prefix_queried_tokens)},
       {"divisi:prefix_cache_hits_total", "counter", "Prompt tokens found in shared pages.",
        number(s.prefix_hit_tokens)},
-      {"divisi:num_preemptions_total", "counter",
-       "Sequences that gave up their pages to others.", number(s.preemptions)},
+      {"divisi:num_preemptions_total", "counter", "Sequences that gave up their pages to others.",
+       number(s.preemptions)},
       {"divisi:engine_steps_total", "counter", "Steps of the engine.", number(engine.steps)},
       {"divisi:engine_prefill_tokens_total", "counter",
        "Prompt tokens computed, not found in shared pages.", number(engine.prefill_tokens)},
@@ -80,8 +81,63 @@ std::vector<Sample> EngineSamples(const EngineStats& engine) {
   };
 }
 
-void AppendStepTokens(const StepTokensHistogram& steps, std::string_view labels,
-                      std::string& out) {
+void Append(const Sample& sample, std::string_view labels, std::string& out) {
+  AppendHead(sample.name, sample.type, sample.help, out);
+  out += Format("{}{{{}}} {}\n", sample.name, labels, sample.value);
+}
+
+// Of the tiers below the device, by tier where there are several.
+void AppendTiers(const PrefixLoaderStats& prefixes, const TierDriverStats& driver,
+                 std::string_view labels, std::string& out) {
+  const TierStats& tiers = prefixes.tiers;
+  const auto number = [](int64_t value) { return static_cast<double>(value); };
+  const Sample samples[] = {
+      {"divisi:kv_loads_total", "counter", "Prefixes that were begun to load.",
+       number(prefixes.loads)},
+      {"divisi:kv_loads_failed_total", "counter", "Loads of which not all pages came in time.",
+       number(prefixes.loads_failed)},
+      {"divisi:kv_pages_read_total", "counter", "Pages that loads brought.",
+       number(prefixes.pages_read)},
+      {"divisi:kv_pages_used_total", "counter", "Of those, pages that their requests used.",
+       number(prefixes.pages_used)},
+      {"divisi:kv_loads_without_room_total", "counter",
+       "Requests that computed a prefix for want of pages to load it into.",
+       number(prefixes.no_room)},
+      {"divisi:kv_loads_not_worth_total", "counter",
+       "Requests that computed a prefix because reading it takes longer.",
+       number(prefixes.not_worth)},
+      {"divisi:kv_loading_pages", "gauge", "Device pages of loads and of who waits with them.",
+       number(prefixes.loading_pages)},
+      {"divisi:kv_saves_refused_total", "counter", "Pages that were not saved for want of room.",
+       number(tiers.saves_refused)},
+      {"divisi:kv_bad_objects_total", "counter", "Stored pages that failed a check.",
+       number(tiers.bad_objects)},
+      {"divisi:kv_disk_write_budget_pages", "gauge",
+       "Pages that the disk's endurance lets be written now.", tiers.budget_pages},
+  };
+  for (const Sample& sample : samples) Append(sample, labels, out);
+  const auto by_tier = [&](const char* name, const char* type, const char* help,
+                           std::array<double, 2> values) {
+    AppendHead(name, type, help, out);
+    out += Format("{}{{{},tier=\"host\"}} {}\n", name, labels, values[0]);
+    out += Format("{}{{{},tier=\"disk\"}} {}\n", name, labels, values[1]);
+  };
+  const auto& io = driver.io.tiers;
+  const TierTraffic& host = io[static_cast<size_t>(Tier::kHost)];
+  const TierTraffic& disk = io[static_cast<size_t>(Tier::kDisk)];
+  by_tier("divisi:kv_tier_pages", "gauge", "Pages that the tier holds.",
+          {number(tiers.host_pages), number(tiers.disk_pages)});
+  by_tier("divisi:kv_tier_writes_total", "counter", "Pages written to the tier.",
+          {number(tiers.host_writes), number(tiers.disk_writes)});
+  by_tier("divisi:kv_tier_evictions_total", "counter", "Pages that the tier gave up.",
+          {number(tiers.host_evictions), number(tiers.disk_evictions)});
+  by_tier("divisi:kv_tier_read_bytes_total", "counter", "Bytes read of the tier.",
+          {number(host.read.value), number(disk.read.value)});
+  by_tier("divisi:kv_tier_read_bytes_per_second", "gauge", "Measured while reading.",
+          {host.read_rate.value, disk.read_rate.value});
+}
+
+void AppendStepTokens(const StepTokensHistogram& steps, std::string_view labels, std::string& out) {
   constexpr std::string_view kName = "divisi:iteration_tokens_total";
   AppendHead(kName, "histogram", "Tokens run per step of the engine.", out);
   int64_t total = 0;
@@ -170,9 +226,9 @@ void ServeMetrics::OnHttpResponse(int status) {
 std::string ServeMetrics::Render(const EngineStats& engine) const {
   std::string out;
   for (const Sample& sample : EngineSamples(engine)) {
-    AppendHead(sample.name, sample.type, sample.help, out);
-    out += Format("{}{{{}}} {}\n", sample.name, labels_, sample.value);
+    Append(sample, labels_, out);
   }
+  if (engine.prefixes && engine.tiers) AppendTiers(*engine.prefixes, *engine.tiers, labels_, out);
   const auto counter = [&](const char* name, const char* help, int64_t value) {
     AppendHead(name, "counter", help, out);
     out += Format("{}{{{}}} {}\n", name, labels_, value);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "divisi/core/format.h"
+#include "divisi/engine/request.h"
 
 namespace divisi {
 namespace {
@@ -79,13 +80,12 @@ std::vector<std::string> StopStrings(RequestFields& fields) {
   const Json::Array single{*value};
   const Json::Array& list = value->is_array() ? value->as_array() : single;
   if (list.size() > kMaxStops) {
-    fields.Fail("stop", Format("'stop' holds {} strings; at most {} are taken", list.size(),
-                               kMaxStops));
+    fields.Fail("stop",
+                Format("'stop' holds {} strings; at most {} are taken", list.size(), kMaxStops));
     return stops;
   }
   for (const Json& stop : list) {
-    if (!stop.is_string() || stop.as_string().empty() ||
-        stop.as_string().size() > kMaxStopBytes) {
+    if (!stop.is_string() || stop.as_string().empty() || stop.as_string().size() > kMaxStopBytes) {
       fields.Fail("stop", Format("'stop' must be a string or an array of strings, each of 1 to {} "
                                  "bytes",
                                  kMaxStopBytes));
@@ -147,8 +147,8 @@ void ResponseFormat(RequestFields& fields) {
 }
 
 void RefuseUnsupported(RequestFields& fields) {
-  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                           "structured_outputs"}) {
+  for (const char* name :
+       {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
     fields.Refuse(name, "constrained output is not available");
   }
   fields.Refuse("min_tokens",
@@ -185,14 +185,15 @@ GenerationRequest ReadGeneration(RequestFields& fields, const GenerationDefaults
   GenerationRequest request;
   request.model = fields.String("model", kMaxModelNameBytes).value_or("");
   request.sampling = Sampling(fields, defaults);
-  const auto seed = fields.Int("seed", std::numeric_limits<int64_t>::min(),
-                               std::numeric_limits<int64_t>::max());
+  const auto seed =
+      fields.Int("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
   if (seed) request.seed = static_cast<uint64_t>(*seed);
   request.sampling.seed = request.seed.value_or(0);
   request.n = static_cast<int>(fields.Int("n", 1, kMaxChoices).value_or(1));
   request.stop = StopStrings(fields);
   request.stop_token_ids = StopTokenIds(fields);
   request.ignore_eos = fields.Bool("ignore_eos").value_or(false);
+  request.cache_salt = fields.String("cache_salt", kMaxCacheSaltBytes).value_or("");
   request.include_stop_in_output = fields.Bool("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = fields.Bool("skip_special_tokens").value_or(true);
   StreamOptions(fields, request);

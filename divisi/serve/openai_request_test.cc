@@ -143,6 +143,8 @@ TEST(CompletionRequest, EveryBadFieldIsNamed) {
       {"response_format", "{\"type\":\"json_object\"}"},
       {"model", "7"},
       {"ignore_eos", "0"},
+      {"cache_salt", "7"},
+      {"cache_salt", "\"" + std::string(257, 'x') + "\""},
   };
   for (const auto& [name, value] : cases) {
     const auto error = ErrorOf(

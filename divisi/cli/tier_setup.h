@@ -1,0 +1,19 @@
+// From a command's options to the KV tiers of a process.
+#pragma once
+
+#include <memory>
+
+#include "divisi/cli/model_setup.h"
+#include "divisi/cli/serve_options.h"
+#include "divisi/core/log.h"
+#include "divisi/engine/tier_driver.h"
+
+namespace divisi {
+
+// None where the options name no tier. The model and the logger outlive the tiers.
+// Errors: kInvalidArgument for a size that can't be read, or a disk without host memory to stage
+// its pages; those of TierDriver::Open. Each names the option.
+Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options, ServedModel& model,
+                                              Logger& logger);
+
+}  // namespace divisi
