@@ -69,8 +69,8 @@ class TestPool {
     node.transport = Open(node.id, Format("node-{}", node.id.value));
     const auto region = node.transport->Register(node.memory).value();
     node.store.emplace(
-        StoreNodeOptions{.self = node.id, .put_patience = Seconds(1), .fence_again = Seconds(0.01)},
-        *node.transport, node.memory, region);
+        StoreNodeOptions{.self = node.id, .put_patience = Seconds(1)}, *node.transport, node.memory,
+        region);
     node.stopped = false;
   }
   void Kill(size_t index) {

@@ -158,7 +158,7 @@ void StoreLink::End(const std::string& why, Seconds now) {
 
 void StoreLink::TryFence(Seconds now) {
   if (node_ != NodeId() && !transport_.Fence(node_)) {
-    due_ = now + options_.step;
+    due_ = now + kFenceAgain;
     return;
   }
   while (!active_.empty()) {

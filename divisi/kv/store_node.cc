@@ -290,6 +290,7 @@ bool StoreNode::Step(Seconds now) {
   if (first) Handle(*first, now);
   while (transport_.pending()) Handle(*transport_.Next(), now);
   if (now >= check_at_) CheckTime(now);
+  FenceAgain(now);
   return first.has_value();
 }
 
@@ -304,6 +305,9 @@ void StoreNode::CheckTime(Seconds now) {
   for (const Session session : overdue) {
     End(clients_.find(session), {Code::kDeadlineExceeded, "a put was not committed in time"}, now);
   }
+}
+
+void StoreNode::FenceAgain(Seconds now) {
   std::vector<NodeId> due;
   for (const auto& [node, orphans] : unfenced_) {
     if (orphans.try_at <= now) due.push_back(node);
@@ -344,7 +348,7 @@ bool StoreNode::TryFence(NodeId node, Seconds now) {
   const auto orphans = unfenced_.find(node);
   if (orphans == unfenced_.end()) return true;
   if (!transport_.Fence(node)) {
-    orphans->second.try_at = now + options_.fence_again;
+    orphans->second.try_at = now + kFenceAgain;
     return false;
   }
   for (const StoreSpace::Slot slot : orphans->second.slots) space_.Abandon(slot);

@@ -34,8 +34,6 @@ struct StoreNodeOptions {
   NodeId self;
   // From a place to its commit: 2 MiB at a hundredth of 1 Gbit/s take 2 s.
   Seconds put_patience{10};
-  // Between tries to fence a client that could not be.
-  Seconds fence_again{1};
 };
 
 class StoreNode {
@@ -116,6 +114,7 @@ class StoreNode {
   void End(Clients::iterator client, const Error& error, Seconds now);
   void Forget(Clients::iterator client, Seconds now);
   bool TryFence(NodeId node, Seconds now);
+  void FenceAgain(Seconds now);
   Clients::iterator ClientOf(NodeId node);
 
   const StoreNodeOptions options_;

@@ -5,9 +5,13 @@
 #include <deque>
 #include <optional>
 
+#include "divisi/core/units.h"
 #include "divisi/net/transport.h"
 
 namespace divisi {
+
+// A fence that is not there yet is asked for this often: ends of connections take some polls.
+inline constexpr Seconds kFenceAgain{0.002};
 
 class StoreTransport {
  public:
