@@ -1,6 +1,7 @@
 #include "divisi/engine/prefix_loader.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "divisi/core/check.h"
@@ -67,6 +68,7 @@ struct PrefixLoader::State {
 
   Result<void> Add(Request request, Seconds now);
   Result<void> AddAtOnce(Candidate candidate, Seconds now);
+  void Expect(Seconds now);
   Result<void> Decide(Candidate candidate, const std::vector<Tier>& run, Seconds now);
   int64_t Worth(const std::vector<Tier>& run) const;
   Seconds ReadTime(Tier tier) const;
@@ -88,6 +90,7 @@ struct PrefixLoader::State {
   TierManager tiers;
   TierSpeeds speeds;
   std::map<RequestId, Waiting> requests;
+  std::deque<RequestId> beyond;  // Those that the tiers do not expect yet, in queue order
   std::map<uint64_t, Question> questions;
   uint64_t last_question = 0;
   std::map<uint64_t, Load> loads;
@@ -144,9 +147,16 @@ Result<void> PrefixLoader::State::Add(Request request, Seconds now) {
 Result<void> PrefixLoader::State::AddAtOnce(Candidate candidate, Seconds now) {
   const RequestId id = candidate.request.id;
   RETURN_IF_ERROR(scheduler.Add(std::move(candidate.request)));
-  tiers.Expect(id, candidate.keys, now);
   requests[id] = {.root = candidate.root, .keys = std::move(candidate.keys)};
+  beyond.push_back(id);
+  Expect(now);
   return {};
+}
+
+void PrefixLoader::State::Expect(Seconds now) {
+  while (!beyond.empty() && tiers.Expect(beyond.front(), requests.at(beyond.front()).keys, now)) {
+    beyond.pop_front();
+  }
 }
 
 Seconds PrefixLoader::State::ReadTime(Tier tier) const {
@@ -200,7 +210,8 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
                   .present = present};
   reserved += worth;
   BeginLoad(*load, id, run, now);
-  tiers.Expect(id, requests.at(id).keys, now);  // What is read is pinned by now.
+  beyond.push_back(id);
+  Expect(now);  // What is read is pinned by now.
   return {};
 }
 
@@ -249,6 +260,7 @@ void PrefixLoader::State::Start(Waiting& waiting, RequestId request, Seconds now
   reserved -= std::exchange(waiting.loading, 0);
   counts.pages_used += waiting.loaded;
   tiers.Forget(request, now);
+  std::erase(beyond, request);
   tiers.Used(waiting.keys);
 }
 
@@ -261,6 +273,7 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
     tiers.Ended(waiting.keys, waiting.answer_tokens, SessionState::kUnknown);
   } else {
     tiers.Forget(request, now);
+    std::erase(beyond, request);
   }
   requests.erase(found);
 }
@@ -427,6 +440,7 @@ void PrefixLoader::Tick(Seconds now) {
   s.GiveUpQuestions(now);
   for (const uint64_t id : std::exchange(s.pending_answers, {})) PoolAnswered(id, {}, now);
   s.Follow(now);
+  s.Expect(now);
   s.TakeChanges(now);
   s.TakeTierActions(now);
 }

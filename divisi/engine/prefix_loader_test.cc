@@ -271,6 +271,23 @@ TEST(PrefixLoaderTest, ReadingThatTakesLongerThanComputingIsNotBegun) {
   EXPECT_EQ(host.cached_.at(2), 0);
 }
 
+TEST(PrefixLoaderTest, WhatTheLookAheadHadNoPlaceForIsExpectedLater) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.scheduler.max_sequences = 1;
+  setup.loader.tiers.lookahead = 1;
+  Host host(setup, tiers);
+  for (RequestId id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 16 + 16 * id, static_cast<TokenId>(id * 1000))).ok());
+  }
+  EXPECT_TRUE(host.Cancel(2));
+  EXPECT_EQ(host.loader_.stats().tiers.awaited_pages, 2);
+  EXPECT_TRUE(host.Step());
+  EXPECT_EQ(host.loader_.stats().tiers.awaited_pages, 4);
+  host.RunAll();
+  EXPECT_EQ(host.loader_.stats().tiers.awaited_pages, 0);
+}
+
 // Random arrivals, cancellations, failures and late answers: tokens stay, counts return to zero.
 TEST(PrefixLoaderTest, RandomLoad) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
