@@ -16,8 +16,8 @@
 #include "divisi/core/clock.h"
 #include "divisi/core/result.h"
 #include "divisi/engine/executor.h"
-#include "divisi/engine/tier_driver.h"
 #include "divisi/engine/scheduler.h"
+#include "divisi/engine/tier_driver.h"
 
 namespace divisi {
 

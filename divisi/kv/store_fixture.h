@@ -68,9 +68,8 @@ class TestPool {
     node.memory.assign(options_.node_memory, std::byte{0});
     node.transport = Open(node.id, Format("node-{}", node.id.value));
     const auto region = node.transport->Register(node.memory).value();
-    node.store.emplace(
-        StoreNodeOptions{.self = node.id, .put_patience = Seconds(1)}, *node.transport, node.memory,
-        region);
+    node.store.emplace(StoreNodeOptions{.self = node.id, .put_patience = Seconds(1)},
+                       *node.transport, node.memory, region);
     node.stopped = false;
   }
   void Kill(size_t index) {

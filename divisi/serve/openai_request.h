@@ -3,7 +3,8 @@
 //
 // Fields are OpenAI's, with vLLM's additions for what the OpenAI API lacks (top_k, min_p,
 // repetition_penalty, stop_token_ids, ignore_eos, include_stop_str_in_output, skip_special_tokens,
-// add_special_tokens, chat_template_kwargs, cache_salt). Unknown members are ignored, as OpenAI's servers do.
+// add_special_tokens, chat_template_kwargs, cache_salt). Unknown members are ignored, as OpenAI's
+// servers do.
 // Members that are known, would change the output, and are not supported are refused by name.
 // Source: OpenAI API reference (completions, chat); vLLM's OpenAI-compatible server documentation.
 #pragma once
