@@ -13,6 +13,7 @@
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
+#include "divisi/cli/tier_setup.h"
 #include "divisi/control/worker_host.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/format.h"
@@ -83,6 +84,10 @@ void Run(const WorkerCommandOptions& options) {
     return MakePageCarrier(std::move(*transport), pages.memory(), Bytes(pages.layout().PageBytes()),
                            std::move(wake));
   };
+  std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
+  if (!options.serve.kv_host.empty() || !options.serve.kv_disk.empty()) {
+    open_tiers = [&] { return OpenTiers(options.serve, *model, logger); };
+  }
   WorkerHost host({.core = {.role = *role,
                             .name = options.name.empty() ? DefaultName() : options.name,
                             .gateways = *gateways,
@@ -91,7 +96,8 @@ void Run(const WorkerCommandOptions& options) {
                             .page = Bytes(pages.layout().PageBytes()),
                             .patience = Seconds(options.patience_seconds)},
                    .etcd = options.etcd.Options(),
-                   .tls = *tls},
+                   .tls = *tls,
+                   .open_tiers = std::move(open_tiers)},
                   *model->executor, make_carrier, clock, logger);
   const auto ended =
       host.Run({.stop = signal->Serve(), .drain = Seconds(options.serve.drain_seconds)});
@@ -132,6 +138,7 @@ void AddWorkerCommand(CLI::App& app) {
   AddControlTlsOptions(command, options->tls);
   AddComputeOptions(command, serve);
   AddLimitOptions(command, serve);
+  AddTierOptions(command, serve);
   AddProcessOptions(command, serve);
   command.callback([options] { Run(*options); });
 }

@@ -93,7 +93,24 @@ void Worker::State::Commit(std::vector<SliceResult> results, Seconds now) {
   Apply(scheduler_.Commit(std::move(results)), now);
 }
 
+Result<void> Worker::State::Add(Request request, Seconds now) {
+  if (prefixes_) return prefixes_->Add(std::move(request), now);
+  return scheduler_.Add(std::move(request));
+}
+
+void Worker::State::Cancel(RequestId local, Seconds now) {
+  if (prefixes_ && prefixes_->Cancel(local, now)) return;
+  scheduler_.Cancel(local);
+}
+
+Seconds Worker::State::PromptToken() const {
+  WorkerRates rates;
+  step_meter_.Fit(rates);
+  return rates.prompt_steps > 0 ? rates.per_token : Seconds(0);
+}
+
 void Worker::State::Apply(std::vector<SchedulerEvent> events, Seconds now) {
+  if (prefixes_) prefixes_->Note(events, now);
   std::set<TransferId> talked;
   for (SchedulerEvent& event : events) {
     const auto local = local_.find(event.request);
@@ -171,6 +188,7 @@ WorkerStats Worker::State::stats() const {
 
 void Worker::State::Verify() const {
   scheduler_.Verify();
+  if (prefixes_) prefixes_->Verify();
   for (const auto& [id, incoming] : incoming_) {
     CHECK(!sending_.contains(id) || incoming.phase == Incoming::Phase::kFinished);
     CHECK(incoming.phase != Incoming::Phase::kStopping || incoming.writer);
@@ -191,6 +209,9 @@ void Worker::State::Verify() const {
 Worker::Worker(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes page)
     : state_(std::make_unique<State>(self, std::move(options), times, page)) {}
 Worker::~Worker() = default;
+void Worker::UseTiers(PrefixLoaderOptions options) { state_->UseTiers(std::move(options)); }
+PrefixLoader* Worker::prefixes() { return state_->prefixes(); }
+Seconds Worker::PromptToken() const { return state_->PromptToken(); }
 void Worker::Receive(NodeId from, HandoffMessage message, Seconds now) {
   state_->Receive(from, std::move(message), now);
 }

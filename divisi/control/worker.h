@@ -22,6 +22,7 @@
 #include "divisi/control/handoff.h"
 #include "divisi/control/worker_counters.h"
 #include "divisi/control/worker_rates.h"
+#include "divisi/engine/prefix_loader.h"
 #include "divisi/engine/scheduler.h"
 
 namespace divisi {
@@ -63,6 +64,14 @@ class Worker {
   // page: bytes of one, for the rate of writes.
   Worker(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes page = Bytes(0));
   ~Worker();
+
+  // There are tiers below the device: prompts that are computed here get their prefixes from there.
+  // Once, before all else; the options given to the constructor report pages.
+  void UseTiers(PrefixLoaderOptions options);
+  // Who carries its orders out calls it between other calls. Null without tiers.
+  PrefixLoader* prefixes();
+  // What a prompt's token takes, as measured.
+  Seconds PromptToken() const;
 
   void Receive(NodeId from, HandoffMessage message, Seconds now);
   // ok: the bytes are at the other side, visible to it before any later message is.

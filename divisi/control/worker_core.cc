@@ -42,13 +42,14 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Seconds now) : options_(std::m
 }
 WorkerCore::~WorkerCore() = default;
 
-void WorkerCore::BeNew(NodeId self, PageMemory memory) {
+void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoaderOptions> tiers) {
   actions_.clear();
   if (worker_) actions_.emplace_back(DropAction{WorkerKey(self_)});
   membership_.BeNew();
   self_ = self;
   memory_ = std::move(memory);
   worker_ = std::make_unique<Worker>(self_, options_.scheduler, options_.times, options_.page);
+  if (tiers) worker_->UseTiers(*std::move(tiers));
   stepping_ = false;
   dead_.reset();
   actions_.emplace_back(KeepAction{WorkerKey(self_), WorkerRecord(Hello())});
@@ -186,8 +187,14 @@ void WorkerCore::Tick(Seconds now) {
 
 Seconds WorkerCore::UntilTick(Seconds now) const {
   // While a step runs, what comes and its end wake often enough.
-  const auto timer = stepping_ ? std::nullopt : worker_->NextTimer();
-  return timer ? std::clamp(*timer - now, Seconds(0), kIdle) : kIdle;
+  if (stepping_) return kIdle;
+  Seconds next = now + kIdle;
+  if (const auto timer = worker_->NextTimer()) next = std::min(next, *timer);
+  const PrefixLoader* prefixes = worker_->prefixes();
+  if (const auto timer = prefixes ? prefixes->NextTimer() : std::nullopt) {
+    next = std::min(next, *timer);
+  }
+  return std::max(next - now, Seconds(0));
 }
 
 void WorkerCore::Report(Seconds now) {

@@ -85,7 +85,8 @@ class WorkerCore {
 
   // A new life, also the first: nothing of the old one is known any more, no answer to its actions
   // is to come, and none of its plans is read.
-  void BeNew(NodeId self, PageMemory memory);
+  // tiers: below its device, if there are any; options.scheduler reports pages then.
+  void BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoaderOptions> tiers = {});
 
   // ---- The world
   // same_machine: of the gateway and this process.
@@ -118,6 +119,8 @@ class WorkerCore {
   NodeId self() const { return self_; }
   const WorkerCoreOptions& options() const { return options_; }
   const Worker& worker() const { return *worker_; }
+  // As of Worker; null without tiers.
+  PrefixLoader* prefixes() { return worker_->prefixes(); }
 
  private:
   HelloMessage Hello() const;

@@ -38,6 +38,7 @@ struct WorkerHost::State {
   void Arrived(const GatewayLinks::Arrival& arrival);
   void Frame(const GatewayLinks::Arrival& arrival);
   void TakePages();
+  void CarryTiers();
   void Step();
 
   // What comes out of it
@@ -66,6 +67,7 @@ struct WorkerHost::State {
   // The deciding thread's own.
   std::optional<WorkerCore> core;
   std::unique_ptr<PageCarrier> carrier;
+  std::unique_ptr<TierDriver> tiers;
   std::vector<NodeId> barring;  // Peers whose writes may still land
 
   // Last: their threads end before what they use goes.
@@ -103,14 +105,24 @@ Result<void> WorkerHost::State::BeNew() {
   steps.Drop();
   links.CloseAll();
   carrier.reset();
+  tiers.reset();  // None of its reads lands any more.
   barring.clear();
   const NodeId self{SystemRandom()};
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
   // Where it is a name, it is looked up here, once.
+  std::optional<PrefixLoaderOptions> prefixes;
+  if (options.open_tiers) {
+    ASSIGN_OR_RETURN(tiers, options.open_tiers());
+    prefixes = tiers->LoaderOptions();
+    tiers->WakeBy([this] { Wake(); });
+  }
   const auto reached_at = ParseSocketAddress(carrier->address());
-  core->BeNew(self, {.address = carrier->address(),
-                     .descriptor = carrier->descriptor(),
-                     .loopback = reached_at && reached_at->IsLoopback()});
+  core->BeNew(self,
+              {.address = carrier->address(),
+               .descriptor = carrier->descriptor(),
+               .loopback = reached_at && reached_at->IsLoopback()},
+              std::move(prefixes));
+  if (tiers) tiers->Restore(*core->prefixes());
   Flush();
   return {};
 }
@@ -164,6 +176,10 @@ void WorkerHost::State::TakePages() {
   Flush();
 }
 
+void WorkerHost::State::CarryTiers() {
+  if (tiers) tiers->Carry(*core->prefixes(), core->worker().PromptToken(), clock.Now());
+}
+
 // The next step where the last one has ended.
 void WorkerHost::State::Step() {
   if (auto results = steps.TakeResults()) core->EndStep(*std::move(results), clock.Now());
@@ -213,10 +229,12 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
     s.core->Tick(s.clock.Now());
     s.Flush();
     s.TakePages();
+    s.CarryTiers();
     s.Step();
     WorkerFate fate = s.core->Fate(s.clock.Now());
     if (fate.kind == WorkerFate::Kind::kEnds) {
       s.directory.reset();  // Its lease with it
+      s.tiers.reset();
       return std::move(fate.end);
     }
     if (fate.kind == WorkerFate::Kind::kBeginsAnew) {

@@ -18,6 +18,7 @@
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/engine/executor.h"
+#include "divisi/engine/tier_driver.h"
 
 namespace divisi {
 
@@ -25,6 +26,8 @@ struct WorkerHostOptions {
   WorkerCoreOptions core;
   std::optional<EtcdOptions> etcd;  // Gateways are found there too
   std::optional<TlsFiles> tls;
+  // Makes the tiers of one life, below the device; core.scheduler reports pages then. Empty: none.
+  std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
 };
 
 // When Run returns.

@@ -35,7 +35,7 @@ void Worker::State::On(NodeId, ServeMessage m, Seconds now) {
   if (incoming_.contains(m.id) || Ended(m.id)) return;
   m.request.id = ++last_local_;
   m.request.hold_after_prompt = false;
-  if (const auto added = scheduler_.Add(std::move(m.request)); !added) {
+  if (const auto added = Add(std::move(m.request), now); !added) {
     return Refuse(m.id, added.error());
   }
   Incoming& incoming = incoming_[m.id];
@@ -100,7 +100,7 @@ void Worker::State::On(NodeId from, StoppedMessage m, Seconds now) {
 // Pages that nothing can reach any more are free.
 void Worker::State::FreeIncoming(std::map<TransferId, Incoming>::iterator at, Seconds now) {
   const TransferId id = at->first;
-  scheduler_.Cancel(at->second.local);
+  Cancel(at->second.local, now);
   local_.erase(at->second.local);
   incoming_.erase(at);
   Bury(id, now);

@@ -10,7 +10,7 @@ void Worker::State::On(NodeId, PrefillMessage m, Seconds now) {
   }
   m.request.id = ++last_local_;
   m.request.hold_after_prompt = true;
-  if (const auto added = scheduler_.Add(std::move(m.request)); !added) {
+  if (const auto added = Add(std::move(m.request), now); !added) {
     Bury(m.id, now);
     Refuse(m.id, added.error());  // First: D, once told, says less than this.
     return Send(m.decode, StoppedMessage{m.id});
@@ -72,15 +72,15 @@ void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
 
 void Worker::State::EndSending(const TransferId& id, End how, Seconds now) {
   Sending& sending = sending_.at(id);
-  if (sending.phase != Sending::Phase::kStopping) Stop(sending, how);
+  if (sending.phase != Sending::Phase::kStopping) Stop(sending, how, now);
   sending.tell_decode |= how != End::kTaken;
   ForgetWhenWritten(id, now);
 }
 
 // The content that writes under way carry no longer matters, so the pages are free at once.
-void Worker::State::Stop(Sending& sending, End how) {
+void Worker::State::Stop(Sending& sending, End how, Seconds now) {
   sending.phase = Sending::Phase::kStopping;
-  scheduler_.Cancel(sending.local);
+  Cancel(sending.local, now);
   local_.erase(sending.local);
   counters_.handovers += how == End::kTaken;
   counters_.transfers_failed += how == End::kFailed;

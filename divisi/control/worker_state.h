@@ -24,6 +24,11 @@ class Worker::State {
         options_(options),
         scheduler_(std::move(options)) {}
 
+  void UseTiers(PrefixLoaderOptions options) {
+    prefixes_.emplace(scheduler_, options_, std::move(options));
+  }
+  PrefixLoader* prefixes() { return prefixes_ ? &*prefixes_ : nullptr; }
+  Seconds PromptToken() const;
   void Receive(NodeId from, HandoffMessage message, Seconds now) {
     std::visit([&](auto& m) { On(from, std::move(m), now); }, message);
   }
@@ -110,6 +115,9 @@ class Worker::State {
   // well: this worker did its part, and the gateway need not hear that it is over.
   void Bury(const TransferId& id, Seconds now, bool well = false);
 
+  // A request whose prompt is computed here.
+  Result<void> Add(Request request, Seconds now);
+  void Cancel(RequestId local, Seconds now);
   void Apply(std::vector<SchedulerEvent> events, Seconds now);
   void ApplyIncoming(const TransferId& id, SchedulerEvent event, Seconds now);
   void ApplySending(const TransferId& id, SchedulerEvent event, Seconds now);
@@ -123,7 +131,7 @@ class Worker::State {
   Result<void> CheckTokens(const HandoverMessage& m) const;
   void FreeIncoming(std::map<TransferId, Incoming>::iterator at, Seconds now);
   void EndSending(const TransferId& id, End how, Seconds now);
-  void Stop(Sending& sending, End how);
+  void Stop(Sending& sending, End how, Seconds now);
   void ForgetWhenWritten(const TransferId& id, Seconds now);
   void TickIncoming(Seconds now);
   void TickSending(Seconds now);
@@ -133,6 +141,7 @@ class Worker::State {
   const Bytes page_;
   const SchedulerOptions options_;
   Scheduler scheduler_;
+  std::optional<PrefixLoader> prefixes_;
   RequestId last_local_ = 0;
   uint64_t last_write_ = 0;
   std::map<TransferId, Incoming> incoming_;

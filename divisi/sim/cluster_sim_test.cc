@@ -47,6 +47,9 @@ constexpr Count kCounts[] = {
     {"declared dead", &SimClusterReport::declared_dead},
     {"drains", &SimClusterReport::drains},
     {"role changes", &SimClusterReport::role_changes},
+    {"loads", &SimClusterReport::loads},
+    {"failed loads", &SimClusterReport::failed_loads},
+    {"pages of the pool", &SimClusterReport::pool_pages},
 };
 
 bool RunSeed(uint64_t seed, SimClusterReport& sum) {

@@ -13,9 +13,12 @@ SimClient SimClient::Draw(Random& random) {
   SimClient client;
   Request& request = client.request_;
   const int64_t length = random.Between(1, random.Chance(0.5) ? 20 : 80);
-  const int64_t common = random.Chance(0.5) ? random.Between(0, length) : 0;
+  // Stems that many prompts share, to some length, and that push each other out of small pools.
+  const int64_t stem = random.Between(0, 3) * 100;
+  const int64_t common = random.Chance(0.6) ? random.Between(0, length) : 0;
   for (int64_t t = 0; t < length; ++t) {
-    request.prompt.push_back(static_cast<TokenId>(t < common ? t : random.Between(0, 10000)));
+    request.prompt.push_back(
+        static_cast<TokenId>(t < common ? stem + t : random.Between(0, 10000)));
   }
   request.max_tokens = random.Chance(0.15) ? 1 : random.Between(1, 40);
   request.sampling.seed = static_cast<uint64_t>(random.Between(0, 3));

@@ -36,6 +36,7 @@ class Cluster {
     weather_ = SimWeather::Draw(random_);
     gateways_.resize(static_cast<size_t>(random_.Chance(0.6) ? 1 : random_.Between(2, 3)));
     has_directory_ = random_.Chance(0.5);
+    has_tiers_ = random_.Chance(0.5);
     for (size_t slot = 0; slot < gateways_.size(); ++slot) StartGateway(slot);
     DrawWorkers();
     clients_.Draw(random_, gateways_.size());
@@ -56,6 +57,9 @@ class Cluster {
     report_.dropped = links_.counters().dropped;
     report_.repeated = links_.counters().repeated;
     report_.declared_dead = directory_.declared();
+    report_.loads = pool_.loads;
+    report_.failed_loads = pool_.failed_loads;
+    report_.pool_pages = pool_.pages_read;
     return std::move(report_);
   }
 
@@ -67,7 +71,13 @@ class Cluster {
   // ---- Drawing
 
   SimWorld World() {
-    return {schedule_, random_, weather_, links_, pages_, has_directory_ ? &directory_ : nullptr};
+    return {schedule_,
+            random_,
+            weather_,
+            links_,
+            pages_,
+            has_directory_ ? &directory_ : nullptr,
+            has_tiers_ ? &pool_ : nullptr};
   }
 
   void StartGateway(size_t slot) {
@@ -91,6 +101,7 @@ class Cluster {
       for (int64_t i = 0; i < count; ++i) {
         WorkerCoreOptions options = SimWorkerOptions(role, DrawSimScheduler(random_));
         options.gateways = addresses;
+        options.scheduler.report_pages = has_tiers_;
         workers_.push_back(
             std::make_unique<SimWorker>(workers_.size(), std::move(options), World()));
         Start(*workers_.back());
@@ -390,6 +401,8 @@ class Cluster {
   SimPages pages_;
   SimClients clients_;
   bool has_directory_ = false;
+  bool has_tiers_ = false;
+  SimPool pool_;
   SimDirectory directory_;
   std::vector<std::unique_ptr<SimGateway>> gateways_;  // By address; none: it is to come back
   std::vector<std::unique_ptr<SimWorker>> workers_;

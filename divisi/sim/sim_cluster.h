@@ -1,7 +1,8 @@
 // A whole cluster in one thread on a virtual clock: the production state machines of one to three
 // gateways (GatewayCore) and their workers (WorkerCore), over modelled connections that delay, drop
 // and repeat messages, with or without a directory, with crashes, partitions, false alarms, and
-// processes that leave. Everything is drawn from the seed; the same seed runs the
+// processes that leave, and with or without KV tiers below the workers' devices, whose reads and
+// writes are slow, fail and get lost. Everything is drawn from the seed; the same seed runs the
 // same events.
 //
 // What is checked of every run:
@@ -27,6 +28,7 @@ struct SimClusterReport {
   int64_t handovers = 0, retries = 0, crashes = 0, partitions = 0, false_alarms = 0;
   int64_t dropped = 0, repeated = 0, expired_leases = 0, late_writes = 0, failed_mid_stream = 0;
   int64_t drains = 0, role_changes = 0;
+  int64_t loads = 0, failed_loads = 0, pool_pages = 0;  // Of KV tiers
   int64_t gateway_lost = 0, directory_outages = 0, leaves = 0, declared_dead = 0;
 };
 

@@ -37,7 +37,10 @@ void SimWorker::BeNew(NodeId life) {
       SimExecutorOptions{.blocks = options_.scheduler.blocks, .vocab = kSimVocab});
   peers_.clear();
   barred_.clear();
-  core_->BeNew(life, {.address = "sim"});
+  if (world_.pool == nullptr) return core_->BeNew(life, {.address = "sim"});
+  tiers_ = std::make_unique<SimTiers>(world_, *executor_, disk_);
+  core_->BeNew(life, {.address = "sim"}, tiers_->Options());
+  tiers_->Restore(*core_->prefixes());
 }
 
 void SimWorker::Leave() {
@@ -52,7 +55,18 @@ void SimWorker::Crash() {
 
 // ---- What the core asks for
 
+void SimWorker::CarryTiers() {
+  if (!tiers_) return;
+  tiers_->Carry(*core_->prefixes(), [this](Seconds wait, std::function<void()> fn) {
+    Later(wait, [this, fn = std::move(fn)] {
+      fn();
+      Settle();
+    });
+  });
+}
+
 void SimWorker::Settle() {
+  CarryTiers();
   StartStep();
   for (WorkerAction& action : core_->TakeActions()) {
     std::visit([this](auto& each) { Do(each); }, action);

@@ -11,6 +11,7 @@
 #include "divisi/control/worker_core.h"
 #include "divisi/sim/sim_directory.h"
 #include "divisi/sim/sim_executor.h"
+#include "divisi/sim/sim_tiers.h"
 #include "divisi/sim/sim_world.h"
 
 namespace divisi {
@@ -46,6 +47,7 @@ class SimWorker {
 
  private:
   void StartStep();
+  void CarryTiers();
   void Do(const DialAction& dial);
   void Do(SendAction& action);
   void Do(const AddPeerAction& action) { peers_.insert(action.node); }
@@ -66,6 +68,8 @@ class SimWorker {
   // Of this life
   std::unique_ptr<SimExecutor> executor_;
   std::set<NodeId> peers_, barred_;
+  std::unique_ptr<SimTiers> tiers_;
+  SimDisk disk_;  // Of all lives
 };
 
 }  // namespace divisi

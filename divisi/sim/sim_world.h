@@ -10,6 +10,7 @@ namespace divisi {
 class SimDirectory;
 class SimLinks;
 class SimPages;
+struct SimPool;
 
 struct SimWorld {
   SimSchedule& schedule;
@@ -18,6 +19,7 @@ struct SimWorld {
   SimLinks& links;
   SimPages& pages;
   SimDirectory* directory = nullptr;  // Null: there is none.
+  SimPool* pool = nullptr;            // Null: workers have no tiers below the device.
 };
 
 }  // namespace divisi
