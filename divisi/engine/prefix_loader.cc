@@ -188,12 +188,13 @@ int64_t PrefixLoader::State::Worth(const std::vector<Tier>& run) const {
 // run: tiers of the pages that follow those which the pool holds.
 Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<Tier>& run,
                                          Seconds now) {
-  const int64_t worth = Worth(run);
+  int64_t worth = Worth(run);
   counts.not_worth += worth == 0 && !run.empty();
   if (worth == 0) return AddAtOnce(std::move(candidate), now);
   const auto usable = static_cast<size_t>(Shareable(candidate.request));
   const int64_t present = scheduler.CachedPages(std::span(candidate.keys).first(usable));
-  if (reserved + worth > options.most_loading) {
+  worth = std::min(worth, options.most_loading - reserved);
+  if (worth <= 0) {
     ++counts.no_room;
     return AddAtOnce(std::move(candidate), now);
   }

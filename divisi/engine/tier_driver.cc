@@ -86,7 +86,7 @@ PrefixLoaderOptions TierDriver::LoaderOptions() const {
   }
   options.tiers.disk_writes = s.options.disk_writes;
   options.tiers.pool = s.options.remote != nullptr;
-  options.most_loading = static_cast<int64_t>(s.options.device.size() / s.page()) / 2;
+  options.most_loading = static_cast<int64_t>(s.options.device.size() / s.page()) * 3 / 4;
   return options;
 }
 

@@ -62,7 +62,7 @@ class TierDriver {
   // more, once this returns.
   void WakeBy(std::function<void()> wake);
 
-  // Half of the device pages may be taken by loads.
+  // Three quarters of the device pages may be taken by loads.
   PrefixLoaderOptions LoaderOptions() const;
   // What lies on the disk, told to a loader that begins.
   void Restore(PrefixLoader& loader);
