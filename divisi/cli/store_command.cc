@@ -1,10 +1,8 @@
 // divisi store: one node of the remote pool, or what a running one says of itself.
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
@@ -84,12 +82,7 @@ Result<void> Serve(const StoreCommandOptions& options, StopSignal* signal) {
               {"data", data},
               {"memory_bytes", size.value},
               {"tls", tls.has_value()}});
-  static std::atomic<bool> stop{false};  // The waiting thread is never joined.
-  std::thread([signal] {
-    signal->ServeUntilAsked();
-    stop = true;
-  }).detach();
-  server->Run(stop);
+  server->Run(signal->Serve());
   logger.Log(LogLevel::kInfo, "store ends");
   return {};
 }

@@ -161,7 +161,7 @@ TEST_F(TierDriverTest, TurnTwoReusesTurnOneFromHostMemory) {
     ExpectSame(second, WithoutCache(turn));
   }
   const PrefixLoaderStats stats = *process.stats().prefixes;
-  EXPECT_EQ(stats.loads, 8);
+  EXPECT_GE(stats.loads, 8);
   EXPECT_EQ(stats.loads_failed, 0);
   EXPECT_EQ(stats.pages_read, stats.pages_used);
 }
