@@ -52,7 +52,7 @@ Result<void> PrintStatus(const StoreCommandOptions& options) {
   return {};
 }
 
-Result<void> Serve(const StoreCommandOptions& options, StopSignal* signal) {
+Result<void> Serve(const StoreCommandOptions& options, StopSignal& signal) {
   Logger logger({.json = options.log_json});
   const SteadyClock clock;
   ASSIGN_OR_RETURN(const auto address, ParseListenAt("--listen", options.listen));
@@ -73,6 +73,7 @@ Result<void> Serve(const StoreCommandOptions& options, StopSignal* signal) {
       MakeStoreServer({.self = self, .host = address.first, .port = address.second, .tls = tls},
                       std::move(*transport), {memory.data(), static_cast<size_t>(size.value)},
                       clock, logger));
+  const std::atomic<bool>& stop = signal.Serve();
   if (!options.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomic(options.port_file, Format("{}\n", server->port())));
   }
@@ -82,7 +83,7 @@ Result<void> Serve(const StoreCommandOptions& options, StopSignal* signal) {
               {"data", data},
               {"memory_bytes", size.value},
               {"tls", tls.has_value()}});
-  server->Run(signal->Serve());
+  server->Run(stop);
   logger.Log(LogLevel::kInfo, "store ends");
   return {};
 }
@@ -121,7 +122,7 @@ void AddStoreCommand(CLI::App& app) {
       return;
     }
     auto* signal = new StopSignal;  // For the process's life, as its header asks.
-    if (const auto served = Serve(*options, signal); !served) FailCommand(served.error());
+    if (const auto served = Serve(*options, *signal); !served) FailCommand(served.error());
   });
 }
 
