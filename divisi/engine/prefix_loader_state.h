@@ -1,0 +1,94 @@
+// The loader's state, shared by prefix_loader.cc (requests and loads that begin) and
+// prefix_loader_ends.cc (what becomes of them). Included by those two alone.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "divisi/engine/prefix_loader.h"
+
+namespace divisi {
+
+struct PrefixLoader::State {
+  State(Scheduler& s, const SchedulerOptions& scheduling_options, PrefixLoaderOptions given)
+      : scheduler(s),
+        scheduling(scheduling_options),
+        options(std::move(given)),
+        tiers(options.tiers) {}
+
+  // A request that the scheduler has not got yet.
+  struct Candidate {
+    Request request;
+    BlockKey root;
+    std::vector<BlockKey> keys;  // Of the prompt's full pages.
+  };
+  // One that it has.
+  struct Waiting {
+    BlockKey root;
+    std::vector<BlockKey> keys;
+    int64_t loading = 0;  // Pages that it was given room for.
+    int64_t loaded = 0;   // Of those, that came.
+    int64_t present = 0;  // Pages that the pool held before.
+    int64_t answer_tokens = 0;
+    bool started = false;
+    bool lost = false;  // What was loaded came too late for its step.
+  };
+  struct Question {
+    Candidate candidate;
+    int64_t from = 0;  // keys[from...] were asked for.
+    Seconds until;
+  };
+  struct Load {
+    RequestId request = 0;
+    std::vector<LoadOrder::Page> pages;
+    std::shared_ptr<LayerGate> gate;
+    int preload = 0;                 // Layers that must be there before computing follows.
+    std::optional<Seconds> look_at;  // None: not to be followed (any more).
+  };
+
+  Result<void> Add(Request request, Seconds now);
+  Result<void> AddAtOnce(Candidate candidate, Seconds now);
+  void Expect(Seconds now);
+  Result<void> Decide(Candidate candidate, const std::vector<Tier>& run, Seconds now);
+  int64_t Worth(const std::vector<Tier>& run) const;
+  Seconds ReadTime(Tier tier) const;
+  Seconds ComputeTime(int64_t pages) const;
+  void BeginLoad(const PrefixLoad& load, RequestId request, const std::vector<Tier>& run,
+                 Seconds now);
+  void PlanFollowing(Load& load, Seconds read, Seconds now);
+  int64_t Shareable(const Request& request) const;
+  void Forget(RequestId request, Seconds now);
+  void Start(Waiting& waiting, RequestId request, Seconds now);
+  void TakeChanges(Seconds now);
+  void TakeTierActions(Seconds now);
+  void Follow(Seconds now);
+  void GiveUpQuestions(Seconds now);
+
+  Scheduler& scheduler;
+  const SchedulerOptions scheduling;
+  const PrefixLoaderOptions options;
+  TierManager tiers;
+  TierSpeeds speeds;
+  std::map<RequestId, Waiting> requests;
+  std::deque<RequestId> beyond;  // Those that the tiers do not expect yet, in queue order
+  std::map<uint64_t, Question> questions;
+  uint64_t last_question = 0;
+  std::map<uint64_t, Load> loads;
+  std::unordered_set<BlockKey, BlockKeyHash> on_their_way;  // Keys of loads
+  std::map<uint64_t, BlockId> saving;                       // Device pages, pinned, by copy
+  Bytes backlog;                                            // Of loads
+  int64_t reserved = 0;                                     // Of options.most_loading
+  std::vector<LoadOrder> load_orders;
+  std::vector<TierAction> actions;
+  std::vector<PoolQuestion> pool_questions;
+  std::vector<PageChange> changes;
+  std::vector<uint64_t> pending_answers;  // Questions that nobody answered
+  PrefixLoaderStats counts;
+};
+
+}  // namespace divisi
