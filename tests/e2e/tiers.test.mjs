@@ -80,7 +80,8 @@ describe('one server', () => {
 test('workers of a cluster have tiers', async () => {
   for (const roles of [['replica'], ['prefill', 'decode']]) {
     const cluster = await PartCluster.start(roles,
-      { args: ['--max-model-len', '1024', '--kv-host', '64MiB'], kvMemory: '2MiB' });
+      { args: ['--max-model-len', '1024', '--kv-host', '64MiB'], kvMemory: '2MiB',
+        gatewayArgs: ['--max-model-len', '1024'] });
     for (let i = 0; i < 2; i++) assert.equal((await ask(cluster, prompt(i))).text, expected.get(i));
     await pushOut(cluster);
     const again = await ask(cluster, prompt(0));
