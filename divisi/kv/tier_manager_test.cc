@@ -418,7 +418,11 @@ TEST(TierManagerTest, AMillionPagesOfChurnKeepMemoryFlat) {
   driver.tiers.Verify();
   EXPECT_LE(driver.tiers.stats().host_pages, 200);
   EXPECT_LE(driver.tiers.stats().disk_pages, 400);
+#ifndef __SANITIZE_ADDRESS__  // It keeps what was freed.
   EXPECT_LT(ResidentPages() - warm, 256) << "1 MiB in pages of 4 KiB";
+#else
+  (void)warm;
+#endif
 }
 
 }  // namespace
