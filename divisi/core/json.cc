@@ -2,6 +2,7 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -213,14 +214,17 @@ const Json* Json::Find(std::string_view key) const {
 Json& Json::Set(std::string_view key, Json value) {
   if (is_null()) value_ = Object{};
   CHECK(is_object(), "Set of a member of a {}", TypeName());
-  for (auto& [name, old] : as_object()) {
-    if (name == key) {
-      old = std::move(value);
-      return old;
-    }
+  Object& object = as_object();
+  const auto same = [key](const Object::value_type& member) { return member.first == key; };
+  const auto first = std::find_if(object.begin(), object.end(), same);
+  if (first == object.end()) {
+    object.emplace_back(std::string(key), std::move(value));
+    return object.back().second;
   }
-  as_object().emplace_back(std::string(key), std::move(value));
-  return as_object().back().second;
+  // A repeated member that stayed behind would be the one that Find gives.
+  object.erase(std::remove_if(first + 1, object.end(), same), object.end());
+  first->second = std::move(value);
+  return first->second;
 }
 
 void Json::Append(Json value) {

@@ -41,6 +41,13 @@ TEST(JsonTest, LastOfRepeatedKeysWins) {
   EXPECT_EQ(Json::Parse(R"({"a":1,"a":2})")->Find("a")->as_int(), 2);
 }
 
+TEST(JsonTest, SetLeavesOneOfRepeatedKeys) {
+  Json json = *Json::Parse(R"({"a":1,"b":2,"a":3,"a":4})");
+  json.Set("a", 5);
+  EXPECT_EQ(*json.Find("a"), Json(5));
+  EXPECT_EQ(json.Dump(), R"({"a":5,"b":2})");
+}
+
 TEST(JsonTest, BeyondInt64BecomesDouble) {
   EXPECT_FALSE(Json::Parse("18446744073709551615")->is_int());
   EXPECT_TRUE(Json::Parse("9223372036854775807")->is_int());
