@@ -37,6 +37,14 @@ const char* PolicyName(RoutePolicy policy);  // "round-robin", "least-loaded", "
 // Errors: kInvalidArgument with the names that there are.
 Result<RoutePolicy> ParsePolicy(const std::string& name);
 
+// How much of a request's prefix a worker can have without computing it, in tokens from its
+// beginning, as the directory shows it (kv/page_directory.h).
+struct RoutePrefix {
+  std::array<int64_t, 4> tokens{};         // [t]: in Tier t or a faster one
+  std::array<double, 4> odds{1, 1, 1, 1};  // [t]: that a copy shown in Tier t is there
+  int64_t promised = 0;                    // There, or being computed there
+};
+
 // A worker that takes requests.
 struct RouteWorker {
   NodeId node;
@@ -47,6 +55,7 @@ struct RouteWorker {
   Seconds queue;         // Of prompts that are ahead of a new one
   int64_t chunk = 2048;  // Prompt tokens that a step takes
   WorkerRates rates;
+  RoutePrefix prefix;
 };
 
 // How the request would go.
