@@ -11,6 +11,7 @@
 #include "divisi/core/file.h"
 #include "divisi/core/format.h"
 #include "divisi/core/process.h"
+#include "divisi/core/thread_pool.h"
 #include "divisi/kv/sha256.h"
 #include "divisi/model/model_tensors.h"
 #include "divisi/model/servable.h"
@@ -65,20 +66,27 @@ const char* LimitingFlag(const ServeOptions& options, const KvBudget& budget,
 }
 
 std::string ModelFingerprint(const Checkpoint& checkpoint) {
-  constexpr size_t kSample = 4096;
+  constexpr size_t kPart = size_t{16} << 20;
   Sha256 hash;
   const auto config = ReadFile(checkpoint.directory() / "config.json", size_t{1} << 20);
   if (config) hash.Add(std::as_bytes(std::span(*config)));
+  std::vector<std::span<const std::byte>> parts;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const std::string head =
         Format("{} {} {};", name, static_cast<int>(tensor.type), tensor.bytes.size());
     hash.Add(std::as_bytes(std::span(head)));
-    const size_t size = tensor.bytes.size();
-    const size_t part = std::min(size, kSample);
-    for (const size_t at : {size_t{0}, (size - part) / 2, size - part}) {
-      hash.Add(tensor.bytes.subspan(at, part));
+    for (size_t at = 0; at < tensor.bytes.size(); at += kPart) {
+      parts.push_back(tensor.bytes.subspan(at, std::min(kPart, tensor.bytes.size() - at)));
     }
   }
+  std::vector<Sha256::Digest> digests(parts.size());
+  ThreadPool pool(std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+  pool.Run(static_cast<int64_t>(parts.size()), [&](int64_t task, int) {
+    Sha256 part;
+    part.Add(parts[static_cast<size_t>(task)]);
+    digests[static_cast<size_t>(task)] = part.Finish();
+  });
+  for (const Sha256::Digest& digest : digests) hash.Add(std::as_bytes(std::span(digest)));
   return hash.FinishHex();
 }
 

@@ -50,9 +50,10 @@ GatewayModel ServedGatewayModel(const TextAssets& text, const ModelSpec& spec);
 const char* LimitingFlag(const ServeOptions& options, const KvBudget& budget,
                          const ModelSpec& spec);
 
-// A name for what the weights compute: SHA-256 over config.json and, of each tensor in the order of
-// their names, its name, type, shape and the bytes at its beginning, middle and end. Enough to tell
-// checkpoints apart, and a matter of milliseconds where hashing gigabytes is one of seconds.
+// A name for what the weights compute: SHA-256 over config.json, of each tensor in the order of
+// their names its name, type and size, and the SHA-256 of each 16 MiB of every tensor. All bytes
+// count, since pages outlive the process on disks and in pools: two checkpoints that differ in one
+// weight never share any.
 std::string ModelFingerprint(const Checkpoint& checkpoint);
 // Of tokenizer.json, or of nothing where there is none.
 std::string TokenizerFingerprint(const std::filesystem::path& model);
