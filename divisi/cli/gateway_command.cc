@@ -183,8 +183,8 @@ void AddGatewayCommand(CLI::App& app) {
       ->capture_default_str();
   command
       .add_option("--policy", options->policy,
-                  "Which worker gets a request: round-robin, least-loaded, or expected-ttft, the "
-                  "shortest expected time to its first token")
+                  "Which worker gets a request: round-robin, least-loaded, cache-first, or "
+                  "expected-ttft, the shortest expected time to its first token")
       ->capture_default_str();
   command
       .add_option("--control-advertise", options->control_advertise,

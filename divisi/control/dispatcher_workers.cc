@@ -163,7 +163,7 @@ RouteRules Dispatcher::State::Rules() const {
   return {.policy = options_.policy,
           .disaggregate_from = options_.disaggregate_from,
           .reserve = reserve_,
-          .bytes_per_token = page / int64_t{kBlockTokens}};
+          .estimate = {.bytes_per_token = page / int64_t{kBlockTokens}}};
 }
 
 std::optional<RouteChoice> Dispatcher::State::Choose(const Job& job, Seconds now) {

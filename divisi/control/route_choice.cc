@@ -13,169 +13,241 @@ namespace {
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 constexpr RoutePolicy kPolicies[] = {RoutePolicy::kRoundRobin, RoutePolicy::kLeastLoaded,
-                                     RoutePolicy::kExpectedTtft};
-
-// The smallest first, the first of equal ones; null of none.
-template <typename Key>
-const RouteWorker* Least(std::span<const RouteWorker* const> workers, Key key) {
-  const RouteWorker* least = nullptr;
-  for (const RouteWorker* worker : workers) {
-    if (least == nullptr || key(*worker) < key(*least)) least = worker;
-  }
-  return least;
-}
+                                     RoutePolicy::kCacheFirst, RoutePolicy::kExpectedTtft};
 
 // One choice in the making.
 class Choosing {
  public:
-  Choosing(int64_t tokens, const RouteRules& rules, RouteTurns& turns)
-      : tokens_(tokens), rules_(rules), turns_(turns) {}
+  Choosing(int64_t tokens, std::span<const RouteWorker> workers, const RouteRules& rules,
+           RouteTurns& turns)
+      : tokens_(tokens), workers_(workers), rules_(rules), turns_(turns) {}
 
-  std::optional<RouteChoice> Of(std::span<const RouteWorker> workers) {
-    const bool apart = Apart(workers);
-    const bool has_replicas = !pool_[static_cast<size_t>(WorkerRole::kReplica)].empty();
-    Fill(workers, true);
+  std::optional<RouteChoice> Make() {
+    const bool times = rules_.policy == RoutePolicy::kExpectedTtft;
+    if (times) {
+      estimates_.reserve(workers_.size());
+      for (const RouteWorker& worker : workers_) estimates_.push_back(Estimate(worker));
+    }
+    choice_.options.reserve(workers_.size());
+    const bool apart = Apart();
     // Short prompts may go anywhere whole. Long ones are handed over where somebody may: unless
-    // times are compared, also with replicas.
+    // times are compared, also with replicas, and with decode workers that have most of it.
     if (apart) AddApart();
-    const bool compared = rules_.policy == RoutePolicy::kExpectedTtft && !rules_.disaggregate_from;
-    if (!apart || compared) AddWhole(WorkerRole::kReplica);
-    if (!apart && (compared || !has_replicas)) AddWhole(WorkerRole::kDecode);
+    const bool compared = times && !rules_.disaggregate_from;
+    if (!apart || compared) AddWhole(WorkerRole::kReplica, tokens_);
+    const bool has_replicas = Least(WorkerRole::kReplica, false, Fewest) != nullptr;
+    if (apart && compared) AddWhole(WorkerRole::kDecode, *choice_.threshold.from - 1);
+    if (!apart && (compared || !has_replicas)) AddWhole(WorkerRole::kDecode, tokens_);
     if (choice_.options.empty()) return std::nullopt;
     choice_.chosen = *std::ranges::min_element(choice_.options, {}, [](const RouteOption& option) {
-      return std::pair(option.ttft(), option.requests);
+      return std::pair(option.cost(), option.requests);
     });
     Remember();
     return std::move(choice_);
   }
 
  private:
+  static int64_t Fewest(const RouteWorker& worker) { return worker.requests; }
+
+  // The smallest of a role first, the first of equal ones; null of none.
+  template <typename Key>
+  const RouteWorker* Least(WorkerRole role, bool with_room, Key key) const {
+    const RouteWorker* least = nullptr;
+    for (const RouteWorker& worker : workers_) {
+      if (worker.role != role || (with_room && !worker.room)) continue;
+      if (least == nullptr || key(worker) < key(*least)) least = &worker;
+    }
+    return least;
+  }
+
+  RouteEstimate Estimate(const RouteWorker& worker) const {
+    const bool prefill = worker.role == WorkerRole::kPrefill;
+    return EstimateRoute(tokens_, worker, rules_.estimate, prefill ? rules_.reserve : Seconds(0));
+  }
+  const RouteEstimate& EstimateOf(const RouteWorker& worker) const {
+    return estimates_[static_cast<size_t>(&worker - workers_.data())];
+  }
+
   // Whether the prompt is to be handed over: by all that are there, with room or without.
-  bool Apart(std::span<const RouteWorker> workers) {
-    Fill(workers, false);
-    const RouteWorker* prefill = PickPrefill();
-    const RouteWorker* decode = PickDecode();
+  bool Apart() {
+    const RouteWorker* prefill = PickPrefill(false);
+    const RouteWorker* decode = PickDecode(false);
     if (prefill == nullptr || decode == nullptr) return false;
     choice_.threshold = ThresholdOf(*prefill, *decode, rules_);
     return choice_.threshold.from && tokens_ >= *choice_.threshold.from;
   }
 
-  void Fill(std::span<const RouteWorker> workers, bool with_room) {
-    pool_ = {};
-    for (const RouteWorker& worker : workers) {
-      if (worker.room || !with_room) pool_[static_cast<size_t>(worker.role)].push_back(&worker);
-    }
+  const RouteWorker* PickPrefill(bool with_room) const {
+    return Pick(WorkerRole::kPrefill, with_room,
+                [this](const RouteWorker& p) { return EstimateOf(p).cost(); });
   }
-
-  const RouteWorker* PickPrefill() const {
-    return Pick(WorkerRole::kPrefill, [&](const RouteWorker& p) { return PromptAt(p); });
-  }
-  const RouteWorker* PickDecode() const {
-    return Pick(WorkerRole::kDecode, [](const RouteWorker& d) { return StepAt(d); });
+  const RouteWorker* PickDecode(bool with_room) const {
+    return Pick(WorkerRole::kDecode, with_room, StepAt);
   }
 
   // Those that are on their way there decode, too, by the time this one does.
   static Seconds StepAt(const RouteWorker& worker) {
     return worker.rates.DecodeStep(std::max(worker.decoding, worker.requests));
   }
-  Seconds PromptAt(const RouteWorker& worker) const {
-    return worker.queue + worker.rates.Prefill(tokens_, worker.chunk, worker.decoding);
-  }
 
-  template <typename Time>
-  const RouteWorker* Pick(WorkerRole role, Time time) const {
-    const std::span<const RouteWorker* const> pool = pool_[static_cast<size_t>(role)];
+  template <typename Cost>
+  const RouteWorker* Pick(WorkerRole role, bool with_room, Cost cost) const {
     switch (rules_.policy) {
       case RoutePolicy::kRoundRobin:
-        return InTurn(role);
+        return InTurn(role, with_room);
       case RoutePolicy::kLeastLoaded:
-        return Least(pool, [](const RouteWorker& w) { return w.requests; });
+        return Least(role, with_room, Fewest);
+      case RoutePolicy::kCacheFirst:
+        return Least(role, with_room,
+                     [](const RouteWorker& w) { return std::pair(-OwnPrefix(w), w.requests); });
       case RoutePolicy::kExpectedTtft:
-        return Least(pool, [&](const RouteWorker& w) { return std::pair(time(w), w.requests); });
+        return Least(role, with_room,
+                     [&](const RouteWorker& w) { return std::pair(cost(w), w.requests); });
     }
     return nullptr;
   }
 
+  // Without the pool's, which everybody has.
+  static int64_t OwnPrefix(const RouteWorker& worker) {
+    return std::max(worker.prefix.tokens[static_cast<size_t>(Tier::kDisk)], worker.prefix.promised);
+  }
+
   // The next by name after the last one, around.
-  const RouteWorker* InTurn(WorkerRole role) const {
-    const auto& pool = pool_[static_cast<size_t>(role)];
+  const RouteWorker* InTurn(WorkerRole role, bool with_room) const {
     const NodeId last = turns_.last[static_cast<size_t>(role)];
-    return Least(pool, [&](const RouteWorker& w) { return std::pair(w.node <= last, w.node); });
+    return Least(role, with_room,
+                 [&](const RouteWorker& w) { return std::pair(w.node <= last, w.node); });
   }
 
+  // Where times are compared: each prefill worker with the decode worker that suits it best, and
+  // the best of them with each other decode worker. Else those that the policy picks.
   void AddApart() {
-    const RouteWorker* prefill = PickPrefill();
-    const RouteWorker* decode = PickDecode();
-    if (prefill == nullptr || decode == nullptr) return;
-    const RouteWorker &p = *prefill, &d = *decode;
-    const Bytes last = rules_.bytes_per_token * std::min(tokens_, p.chunk);
-    RouteOption option{.prefill = p.node, .target = d.node, .requests = d.requests};
-    option.transfer = last / p.rates.write;
-    option.step = StepAt(d);
-    option.times = {
-        .queue = p.queue,
-        .ready = rules_.reserve,
-        .compute = p.rates.Prefill(tokens_, p.chunk, p.decoding) + option.transfer + option.step};
-    choice_.options.push_back(option);
+    if (rules_.policy != RoutePolicy::kExpectedTtft) {
+      const RouteWorker* prefill = PickPrefill(true);
+      const RouteWorker* decode = PickDecode(true);
+      if (prefill == nullptr || decode == nullptr) return;
+      choice_.options.push_back(Pair(*prefill, *decode, Estimate(*prefill)));
+      return;
+    }
+    const RouteWorker *best = nullptr, *best_decode = nullptr;
+    std::pair<Seconds, int64_t> least;
+    for (const RouteWorker& p : workers_) {
+      if (p.role != WorkerRole::kPrefill || !p.room) continue;
+      const RouteEstimate& at = EstimateOf(p);
+      const RouteWorker* d = Least(WorkerRole::kDecode, true, [&](const RouteWorker& decode) {
+        return std::pair(TailAt(p, decode, at) + StepAt(decode), decode.requests);
+      });
+      if (d == nullptr) return;
+      const RouteOption& option = choice_.options.emplace_back(Pair(p, *d, at));
+      const std::pair key(option.cost(), option.requests);
+      if (best != nullptr && least <= key) continue;
+      least = key;
+      best = &p;
+      best_decode = d;
+    }
+    if (best == nullptr) return;
+    for (const RouteWorker& d : workers_) {
+      if (d.role != WorkerRole::kDecode || !d.room || &d == best_decode) continue;
+      choice_.options.push_back(Pair(*best, d, EstimateOf(*best)));
+    }
   }
 
-  // All of a role where times are compared; else the one that the policy picks.
-  void AddWhole(WorkerRole role) {
-    const auto add = [&](const RouteWorker& worker) {
-      RouteOption option{.target = worker.node, .requests = worker.requests};
-      option.times = {.queue = worker.queue,
-                      .compute = worker.rates.Prefill(tokens_, worker.chunk, worker.decoding)};
-      choice_.options.push_back(option);
+  int64_t PresentAt(const RouteWorker& d) const { return std::min(d.prefix.tokens[0], tokens_); }
+
+  // What is left to write to D when P has computed the prompt.
+  Seconds TailAt(const RouteWorker& p, const RouteWorker& d, const RouteEstimate& at) const {
+    const int64_t lacks = tokens_ - PresentAt(d);
+    const Bytes token = rules_.estimate.bytes_per_token;
+    const Seconds last = token * std::min({lacks, tokens_ - at.cached, p.chunk}) / p.rates.write;
+    return std::max(last, token * lacks / p.rates.write - at.times.compute);
+  }
+
+  RouteOption Pair(const RouteWorker& p, const RouteWorker& d, const RouteEstimate& at) const {
+    return {.prefill = p.node,
+            .target = d.node,
+            .at = at,
+            .transfer = TailAt(p, d, at),
+            .step = StepAt(d),
+            .present = PresentAt(d),
+            .requests = p.requests + d.requests};
+  }
+
+  // All of a role that have at most `left` tokens to compute, where times are compared; else the
+  // one that the policy picks.
+  void AddWhole(WorkerRole role, int64_t left) {
+    const auto add = [&](const RouteWorker& worker, const RouteEstimate& at) {
+      choice_.options.push_back({.target = worker.node, .at = at, .requests = worker.requests});
     };
-    if (rules_.policy == RoutePolicy::kExpectedTtft) {
-      for (const RouteWorker* worker : pool_[static_cast<size_t>(role)]) add(*worker);
-    } else if (const RouteWorker* picked = Pick(role, [](const auto&) { return Seconds(0); })) {
-      add(*picked);
+    if (rules_.policy != RoutePolicy::kExpectedTtft) {
+      const RouteWorker* picked = Pick(role, true, [](const RouteWorker&) { return Seconds(0); });
+      if (picked != nullptr) add(*picked, Estimate(*picked));
+      return;
+    }
+    for (const RouteWorker& worker : workers_) {
+      if (worker.role != role || !worker.room) continue;
+      if (tokens_ - worker.prefix.tokens[0] <= left) add(worker, EstimateOf(worker));
     }
   }
 
   void Remember() {
     const RouteOption& chosen = choice_.chosen;
     if (chosen.prefill) turns_.last[static_cast<size_t>(WorkerRole::kPrefill)] = *chosen.prefill;
-    for (const WorkerRole role : {WorkerRole::kReplica, WorkerRole::kDecode}) {
-      for (const RouteWorker* worker : pool_[static_cast<size_t>(role)]) {
-        if (worker->node == chosen.target) turns_.last[static_cast<size_t>(role)] = chosen.target;
-      }
+    for (const RouteWorker& worker : workers_) {
+      if (worker.node == chosen.target) turns_.last[static_cast<size_t>(worker.role)] = worker.node;
     }
   }
 
   const int64_t tokens_;
+  const std::span<const RouteWorker> workers_;
   const RouteRules& rules_;
   RouteTurns& turns_;
-  std::array<std::vector<const RouteWorker*>, 3> pool_;  // By role
+  std::vector<RouteEstimate> estimates_;  // As workers_; where times are compared
   RouteChoice choice_;
 };
+
+// "; 960 tokens cached: 480 device, 480 disk; odds 0.90, mean 55.00", where there are any.
+std::string PrefixText(const RouteOption& option) {
+  const RouteEstimate& at = option.at;
+  if (at.cached == 0) return "";
+  constexpr const char* kTiers[] = {"device", "host", "disk", "pool"};
+  std::string text = Format("; {} tokens cached:", at.cached);
+  const char* separator = " ";
+  for (size_t t = 0; t < at.from.size(); ++t) {
+    if (at.from[t] == 0) continue;
+    text += Format("{}{} {}", separator, at.from[t], kTiers[t]);
+    separator = ", ";
+  }
+  if (at.awaited > 0) text += Format("{}{} awaited", separator, at.awaited);
+  if (at.odds < 1) {
+    text += Format("; odds {:.3f}, expected {:.2f}", at.odds, option.expected().value * 1e3);
+  }
+  return text;
+}
 
 std::string TextOf(const RouteOption& option, const std::function<std::string(NodeId)>& name) {
   const std::string way =
       option.apart() ? Format("apart {}->", name(*option.prefill)) : std::string("whole ");
-  return Format("{}{} ttft {:.2f} ms (queue {:.2f}, ready {:.2f}, compute {:.2f})", way,
-                name(option.target), option.ttft().value * 1e3, option.times.queue.value * 1e3,
-                option.times.ready.value * 1e3, option.times.compute.value * 1e3);
+  const RouteTimes times = option.times();
+  std::string text = Format("{}{} ttft {:.2f} ms (queue {:.2f}, ready {:.2f}, compute {:.2f}", way,
+                            name(option.target), option.ttft().value * 1e3, times.queue.value * 1e3,
+                            times.ready.value * 1e3, times.compute.value * 1e3);
+  text += PrefixText(option);
+  if (option.at.delay > Seconds(0)) {
+    text += Format("; others {:.2f} later", option.at.delay.value * 1e3);
+  }
+  return text + ")";
 }
 
 }  // namespace
 
-const char* RoleName(WorkerRole role) {
-  constexpr const char* kNames[] = {"replica", "prefill", "decode"};
-  return kNames[static_cast<int>(role)];
-}
-
-Result<WorkerRole> ParseRole(const std::string& name) {
-  for (const WorkerRole role : {WorkerRole::kReplica, WorkerRole::kPrefill, WorkerRole::kDecode}) {
-    if (name == RoleName(role)) return role;
-  }
-  return Error{Code::kInvalidArgument,
-               Format("'{}' is no role; there are replica, prefill and decode", name)};
+RouteTimes RouteOption::times() const {
+  RouteTimes times = at.times;
+  times.compute += transfer + step;
+  return times;
 }
 
 const char* PolicyName(RoutePolicy policy) {
-  constexpr const char* kNames[] = {"round-robin", "least-loaded", "expected-ttft"};
+  constexpr const char* kNames[] = {"round-robin", "least-loaded", "cache-first", "expected-ttft"};
   return kNames[static_cast<int>(policy)];
 }
 
@@ -189,10 +261,12 @@ Result<RoutePolicy> ParsePolicy(const std::string& name) {
                Format("'{}' is no policy{}", name, DidYouMean(name, names))};
 }
 
-std::string RouteChoice::Text(const std::function<std::string(NodeId)>& name) const {
+std::string RouteChoice::Text(const std::function<std::string(NodeId)>& name, size_t most) const {
   std::string text = TextOf(chosen, name);
+  size_t shown = 1;
   for (const RouteOption& option : options) {
     if (option.prefill == chosen.prefill && option.target == chosen.target) continue;
+    if (shown++ >= most) break;
     text += "; " + TextOf(option, name);
   }
   return text;
@@ -204,7 +278,7 @@ HandoverThreshold ThresholdOf(const RouteWorker& prefill, const RouteWorker& dec
       .reserve = rules.reserve,
       .step = decode.rates.DecodeStep(decode.decoding),
       .work_per_token = decode.rates.per_token,
-      .transfer_per_token = rules.bytes_per_token / prefill.rates.write,
+      .transfer_per_token = rules.estimate.bytes_per_token / prefill.rates.write,
       .streams = std::max<int64_t>(decode.decoding, 1),
   };
   if (rules.disaggregate_from) {
@@ -237,7 +311,7 @@ HandoverThreshold ThresholdOf(const RouteWorker& prefill, const RouteWorker& dec
 
 std::optional<RouteChoice> ChooseRoute(int64_t prompt_tokens, std::span<const RouteWorker> workers,
                                        const RouteRules& rules, RouteTurns& turns) {
-  return Choosing(prompt_tokens, rules, turns).Of(workers);
+  return Choosing(prompt_tokens, workers, rules, turns).Make();
 }
 
 }  // namespace divisi

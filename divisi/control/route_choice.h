@@ -2,10 +2,13 @@
 // two ways: apart (a prefill worker computes its prompt, a decode worker the rest), or whole on a
 // replica or on a decode worker.
 //
-// The time to the first token is the chapter's T = max(Q, R) + C (plan/route.h):
-//   apart   Q the prompts ahead at P; R until D has reserved; C the prompt at P, the last chunk's
-//           pages to D, and one decode step there, which ends before D looks up
-//   whole   Q the prompts ahead; R nothing; C the prompt beside the worker's decodes
+// The time to the first token is the chapter's T = max(Q, R) + C (route_estimate.h):
+//   whole   as estimated for the worker, beside its decodes
+//   apart   as estimated for P, which can read once D has reserved (R); and in C what is left to
+//           write to D when the prompt is computed, and one decode step there, which ends before D
+//           looks up. All pages that D lacks are written, P's cached ones from the start:
+//             max(last chunk, all - C_P bandwidth) / bandwidth
+// Sessions have no place of their own: a request goes where its prefix is as far as that is sooner.
 // Source: section 9.5.4.
 #pragma once
 
@@ -17,57 +20,38 @@
 #include <string>
 #include <vector>
 
-#include "divisi/control/worker_rates.h"
-#include "divisi/core/ids.h"
-#include "divisi/core/result.h"
-#include "divisi/plan/route.h"
+#include "divisi/control/route_estimate.h"
 
 namespace divisi {
 
-enum class WorkerRole { kReplica, kPrefill, kDecode };
-const char* RoleName(WorkerRole role);  // "replica", "prefill", "decode"
-// Errors: kInvalidArgument with the names that there are.
-Result<WorkerRole> ParseRole(const std::string& name);
-
 //   kRoundRobin    workers of a role in turn
 //   kLeastLoaded   the one with the fewest requests
-//   kExpectedTtft  the shortest expected time to the first token
-enum class RoutePolicy { kRoundRobin, kLeastLoaded, kExpectedTtft };
-const char* PolicyName(RoutePolicy policy);  // "round-robin", "least-loaded", "expected-ttft"
+//   kCacheFirst    the one with the longest prefix in its own tiers, there or being computed; of
+//                  like ones that with the fewest requests
+//   kExpectedTtft  the least cost: the expected time to the first token, as RouteObjective has it
+enum class RoutePolicy { kRoundRobin, kLeastLoaded, kCacheFirst, kExpectedTtft };
+// "round-robin", "least-loaded", "cache-first", "expected-ttft"
+const char* PolicyName(RoutePolicy policy);
 // Errors: kInvalidArgument with the names that there are.
 Result<RoutePolicy> ParsePolicy(const std::string& name);
-
-// How much of a request's prefix a worker can have without computing it, in tokens from its
-// beginning, as the directory shows it (kv/page_directory.h).
-struct RoutePrefix {
-  std::array<int64_t, 4> tokens{};         // [t]: in Tier t or a faster one
-  std::array<double, 4> odds{1, 1, 1, 1};  // [t]: that a copy shown in Tier t is there
-  int64_t promised = 0;                    // There, or being computed there
-};
-
-// A worker that takes requests.
-struct RouteWorker {
-  NodeId node;
-  WorkerRole role = WorkerRole::kReplica;
-  bool room = true;  // For one more now; without, it is not chosen, but one may wait for it
-  int64_t requests = 0;
-  int64_t decoding = 0;  // Of them, those past their first token
-  Seconds queue;         // Of prompts that are ahead of a new one
-  int64_t chunk = 2048;  // Prompt tokens that a step takes
-  WorkerRates rates;
-  RoutePrefix prefix;
-};
 
 // How the request would go.
 struct RouteOption {
   std::optional<NodeId> prefill;  // Apart
   NodeId target;                  // The decode worker, or who runs the whole request
-  RouteTimes times;               // times.compute has `transfer` and `step` in it
-  Seconds transfer;
+  RouteEstimate at;               // Who computes the prompt
+  Seconds transfer;               // Apart
   Seconds step;
-  int64_t requests = 0;  // Of the target; of two like times the fewer
+  int64_t present = 0;   // Tokens that D has already
+  int64_t requests = 0;  // Of its workers; of two like costs the fewer
   bool apart() const { return prefill.has_value(); }
-  Seconds ttft() const { return times.Overlapped(); }
+  NodeId computes() const { return prefill.value_or(target); }
+  // Where all that is shown is there; compute has `transfer` and `step` in it.
+  RouteTimes times() const;
+  Seconds ttft() const { return times().Overlapped(); }
+  // The mean or quantile over what may be there, and with what others lose.
+  Seconds expected() const { return at.expected + transfer + step; }
+  Seconds cost() const { return expected() + at.delay; }
 };
 
 // When a prompt is long enough to be handed over, and why. Prefilling it where it is decoded makes
@@ -89,7 +73,7 @@ struct RouteRules {
   RoutePolicy policy = RoutePolicy::kExpectedTtft;
   std::optional<int64_t> disaggregate_from;  // Absent: computed; 0: every prompt is handed over
   Seconds reserve;                           // Measured: until D has answered
-  Bytes bytes_per_token;                     // Of KV
+  RouteSetting estimate;
 };
 
 struct RouteChoice {
@@ -97,8 +81,8 @@ struct RouteChoice {
   std::vector<RouteOption> options;  // All that were compared, the chosen one among them
   HandoverThreshold threshold;       // Where both ways were open
   // "apart p->d ttft 31.02 ms (queue 0.00, ready 1.00, compute 30.02); ...", the chosen one first.
-  // name: of a worker, for people.
-  std::string Text(const std::function<std::string(NodeId)>& name) const;
+  // name: of a worker, for people.  most: options at most.
+  std::string Text(const std::function<std::string(NodeId)>& name, size_t most = SIZE_MAX) const;
 };
 
 // Whose turn it is, for kRoundRobin: the last one chosen, by role.
@@ -109,6 +93,8 @@ struct RouteTurns {
 HandoverThreshold ThresholdOf(const RouteWorker& prefill, const RouteWorker& decode,
                               const RouteRules& rules);
 
+// When a prompt is handed over is asked of its whole length where the operator set it; else of what
+// is left to compute at the decode worker in question.
 // Absent: nobody can run it now. A prompt to be handed over waits for room rather than run whole.
 // Of equal workers the first, so their order decides.
 std::optional<RouteChoice> ChooseRoute(int64_t prompt_tokens, std::span<const RouteWorker> workers,

@@ -9,6 +9,7 @@ namespace divisi {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // 1 ms a step, 1 ms for 10 tokens, a tenth of a millisecond a stream, 100 MB/s.
 constexpr WorkerRates kRates{.step = Seconds(1e-3),
@@ -25,7 +26,7 @@ RouteWorker Worker(NodeId node, WorkerRole role) {
 
 // 10 us a token over the link; D answers in 2 ms.
 RouteRules Rules(RoutePolicy policy = RoutePolicy::kExpectedTtft) {
-  return {.policy = policy, .reserve = Seconds(2e-3), .bytes_per_token = Bytes(1000)};
+  return {.policy = policy, .reserve = Seconds(2e-3), .estimate = {.bytes_per_token = Bytes(1000)}};
 }
 
 std::string Name(NodeId node) { return Format("{}", node.value); }
@@ -101,12 +102,12 @@ TEST(RouteChoiceTest, ExpectedTtftIsTheSumOfItsTerms) {
   const RouteChoice choice = Choose(1000, workers, rules);
   ASSERT_TRUE(choice.chosen.apart());
   // 4 chunks: 4 steps and 1000 tokens; 256 tokens over the link; a step of 10 streams.
-  EXPECT_NEAR(choice.chosen.times.compute.value, 4e-3 + 0.1 + 2.56e-3 + 2e-3, 1e-9);
+  EXPECT_NEAR(choice.chosen.times().compute.value, 4e-3 + 0.1 + 2.56e-3 + 2e-3, 1e-9);
   // D answers while the prompt waits for P.
-  EXPECT_NEAR(choice.chosen.ttft().value, 0.5 + choice.chosen.times.compute.value, 1e-9);
+  EXPECT_NEAR(choice.chosen.ttft().value, 0.5 + choice.chosen.times().compute.value, 1e-9);
   workers[0].queue = Seconds(0);
   EXPECT_NEAR(Choose(1000, workers, rules).chosen.ttft().value,
-              2e-3 + choice.chosen.times.compute.value, 1e-9);
+              2e-3 + choice.chosen.times().compute.value, 1e-9);
 }
 
 // Requests whose prompts are still computed elsewhere count: they decode when this one does.
@@ -176,7 +177,7 @@ TEST(RouteChoiceTest, ASlowPrefillWorkerRaisesTheThreshold) {
 
 TEST(RouteChoiceTest, ASlowLinkRaisesTheThresholdUntilChunksHideIt) {
   RouteRules rules = Rules();
-  rules.bytes_per_token = Bytes(100000);  // 1 ms a token: ten times what computing takes
+  rules.estimate.bytes_per_token = Bytes(100000);  // 1 ms a token: ten times what computing takes
   const auto workers = Apart();
   // The last chunk's 256 ms and 3 ms are worth 2590 tokens.
   EXPECT_EQ(ThresholdOf(workers[0], workers[2], rules).from, 2590);
@@ -225,18 +226,136 @@ TEST(RouteChoiceTest, SaysWhatItCompared) {
   workers.push_back(Worker(kReplica, WorkerRole::kReplica));
   workers.back().queue = Seconds(1);
   const RouteChoice choice = Choose(1000, workers, Rules());
-  EXPECT_EQ(choice.options.size(), 2);
-  EXPECT_THAT(choice.Text(Name), HasSubstr("apart 3->5 ttft 109.56 ms (queue 0.00, ready 2.00"));
+  EXPECT_EQ(choice.options.size(), 4);
+  EXPECT_THAT(choice.Text(Name),
+              testing::StartsWith("apart 3->5 ttft 109.56 ms (queue 0.00, ready 2.00"));
+  EXPECT_THAT(choice.Text(Name), HasSubstr("; apart 4->5 ttft"));
+  EXPECT_THAT(choice.Text(Name), HasSubstr("; apart 3->6 ttft"));
   EXPECT_THAT(choice.Text(Name), HasSubstr("; whole 1 ttft 1104.00 ms (queue 1000.00"));
+  EXPECT_THAT(choice.Text(Name, 1), Not(HasSubstr(";")));
+}
+
+// ---- Prefixes
+
+RouteWorker Holds(RouteWorker worker, int64_t tokens, double odds = 1) {
+  worker.prefix.tokens.fill(tokens);
+  worker.prefix.odds.fill(odds);
+  return worker;
+}
+
+std::vector<RouteWorker> Replicas() {
+  return {Worker(kReplica, WorkerRole::kReplica), Worker(kReplicaToo, WorkerRole::kReplica)};
+}
+
+TEST(RouteChoiceTest, SaysWhereThePrefixComesFrom) {
+  std::vector<RouteWorker> workers = {Holds(Worker(kReplica, WorkerRole::kReplica), 960, 0.9)};
+  workers[0].prefix.tokens = {480, 480, 960, 960};
+  const RouteChoice choice = Choose(1000, workers, Rules());
+  // 480 kB at 1 GB/s from the disk; 40 tokens and a step.
+  EXPECT_EQ(choice.Text(Name),
+            "whole 1 ttft 5.48 ms (queue 0.00, ready 0.48, compute 5.00; 960 tokens cached: 480 "
+            "device, 480 disk; odds 0.810, expected 19.79)");
+}
+
+TEST(RouteChoiceTest, ExpectedTtftGoesToThePrefixUnlessItsWorkerIsBusy) {
+  std::vector<RouteWorker> workers = Replicas();
+  workers[1] = Holds(workers[1], 960);
+  workers[1].requests = 5;
+  // 5 ms there, 104 ms elsewhere.
+  workers[1].queue = Seconds(0.098);
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplicaToo);
+  workers[1].queue = Seconds(0.1);
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplica);
+}
+
+TEST(RouteChoiceTest, ACopyThatIsSeldomThereIsNotGoneTo) {
+  std::vector<RouteWorker> workers = Replicas();
+  workers[1] = Holds(workers[1], 960, 0.5);
+  workers[1].queue = Seconds(0.06);
+  // Half of 65 ms and half of 164 against 104; then half of 50 and of 149.
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplica);
+  workers[1].queue = Seconds(0.045);
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplicaToo);
+  // For the tail it counts as gone.
+  RouteRules tail = Rules();
+  tail.estimate.quantile = 0.99;
+  EXPECT_EQ(Choose(1000, workers, tail).chosen.target, kReplica);
+}
+
+// Waiting 150 ms for a hit leaves the other worker's streams alone.
+TEST(RouteChoiceTest, TotalWaitsForAHitWhereMovingItDelaysOthers) {
+  std::vector<RouteWorker> workers = Replicas();
+  workers[0].decoding = 4;
+  workers[1] = Holds(workers[1], 960);
+  workers[1].queue = Seconds(0.15);
+  RouteRules rules = Rules();
+  EXPECT_EQ(Choose(1000, workers, rules).chosen.target, kReplica);
+  rules.estimate.objective = RouteObjective::kTotal;
+  const RouteChoice choice = Choose(1000, workers, rules);
+  EXPECT_EQ(choice.chosen.target, kReplicaToo);
+  // Four streams wait for 100 ms of work.
+  EXPECT_THAT(choice.Text(Name), HasSubstr("; others 400.00 later"));
+}
+
+TEST(RouteChoiceTest, CacheFirstTakesTheLongestPrefixThenTheFewestRequests) {
+  std::vector<RouteWorker> workers = Replicas();
+  workers[0].requests = 1;
+  const RouteRules rules = Rules(RoutePolicy::kCacheFirst);
+  EXPECT_EQ(Choose(1000, workers, rules).chosen.target, kReplicaToo);
+  workers[0] = Holds(workers[0], 320);
+  workers[0].requests = 9;
+  workers[0].queue = Seconds(10);
+  EXPECT_EQ(Choose(1000, workers, rules).chosen.target, kReplica);
+  // What is being computed counts, what everybody has in the pool does not.
+  workers[1].prefix.promised = 640;
+  EXPECT_EQ(Choose(1000, workers, rules).chosen.target, kReplicaToo);
+  workers[0].prefix.tokens[3] = 960;
+  EXPECT_EQ(Choose(1000, workers, rules).chosen.target, kReplicaToo);
+}
+
+TEST(RouteChoiceTest, APrefillWorkersPrefixCounts) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[1] = Holds(workers[1], 960);
+  RouteRules rules = Rules();
+  rules.disaggregate_from = 0;
+  const RouteChoice choice = Choose(1000, workers, rules);
+  EXPECT_EQ(choice.chosen.prefill, kPrefillToo);
+  // 40 tokens and a step; all 1000 are written from the start: 10 ms, of which 5 hide. D's step.
+  EXPECT_NEAR(choice.chosen.transfer.value, 5e-3, 1e-9);
+  EXPECT_NEAR(choice.chosen.ttft().value, 2e-3 + 5e-3 + 5e-3 + 1e-3, 1e-9);
+}
+
+TEST(RouteChoiceTest, PagesThatADecodeWorkerHasAreNotWritten) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[3] = Holds(workers[3], 960);
+  RouteRules rules = Rules();
+  rules.disaggregate_from = 0;
+  const RouteChoice choice = Choose(1000, workers, rules);
+  EXPECT_EQ(choice.chosen.target, kDecodeToo);
+  EXPECT_EQ(choice.chosen.present, 960);
+  EXPECT_NEAR(choice.chosen.transfer.value, 0.4e-3, 1e-9);  // 40 tokens
+}
+
+// The next turn of a conversation has little left to compute where the last one was decoded.
+TEST(RouteChoiceTest, AShortRestRunsWholeWhereItsPrefixIs) {
+  std::vector<RouteWorker> workers = Apart();
+  workers[3] = Holds(workers[3], 960);
+  EXPECT_FALSE(Choose(990, workers, Rules()).chosen.apart());  // 30 of 34
+  EXPECT_EQ(Choose(990, workers, Rules()).chosen.target, kDecodeToo);
+  EXPECT_TRUE(Choose(1400, workers, Rules()).chosen.apart());
+  RouteRules rules = Rules();
+  rules.disaggregate_from = 500;
+  EXPECT_TRUE(Choose(990, workers, rules).chosen.apart());
 }
 
 TEST(RouteChoiceTest, PoliciesAreKnownByName) {
   EXPECT_EQ(*ParsePolicy("round-robin"), RoutePolicy::kRoundRobin);
   EXPECT_EQ(*ParsePolicy("least-loaded"), RoutePolicy::kLeastLoaded);
+  EXPECT_EQ(*ParsePolicy("cache-first"), RoutePolicy::kCacheFirst);
   EXPECT_EQ(*ParsePolicy("expected-ttft"), RoutePolicy::kExpectedTtft);
   EXPECT_THAT(ParsePolicy("expected").error().message, HasSubstr("'expected' is no policy"));
   EXPECT_EQ(ParsePolicy("x").error().message,
-            "'x' is no policy; known are round-robin, least-loaded, expected-ttft");
+            "'x' is no policy; known are round-robin, least-loaded, cache-first, expected-ttft");
 }
 
 }  // namespace

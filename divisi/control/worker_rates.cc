@@ -20,13 +20,15 @@ constexpr Seconds kLeastTime{1e-9};
 
 }  // namespace
 
-Seconds WorkerRates::PromptWork(int64_t tokens) const {
-  const auto n = static_cast<double>(tokens);
-  return per_token * n + per_pair * (n * (n + 1) / 2);
+Seconds WorkerRates::PromptWork(TokenRange tokens) const {
+  const auto pairs = [](double n) { return n * (n + 1) / 2; };
+  const auto from = static_cast<double>(tokens.from), to = static_cast<double>(tokens.to);
+  return per_token * (to - from) + per_pair * (pairs(to) - pairs(from));
 }
 
-Seconds WorkerRates::Prefill(int64_t tokens, int64_t chunk, int64_t decoding) const {
-  const int64_t steps = (tokens + chunk - 1) / std::max<int64_t>(chunk, 1);
+Seconds WorkerRates::Prefill(TokenRange tokens, int64_t chunk, int64_t decoding) const {
+  const int64_t count = tokens.to - tokens.from;
+  const int64_t steps = (count + chunk - 1) / std::max<int64_t>(chunk, 1);
   return PromptWork(tokens) + DecodeStep(decoding) * steps;
 }
 
@@ -35,7 +37,9 @@ Seconds WorkerRates::DecodeStep(int64_t decoding) const { return step + per_sequ
 bool WorkerRates::Sane() const {
   const auto good = [](double value) { return std::isfinite(value) && value >= 0; };
   return good(step.value) && good(per_token.value) && good(per_pair.value) &&
-         good(per_sequence.value) && good(write.value) && write.value > 0;
+         good(per_sequence.value) && good(write.value) && write.value > 0 && good(lookup.value) &&
+         std::all_of(read.begin() + 1, read.end(),
+                     [&](BytesPerSecond rate) { return good(rate.value) && rate.value > 0; });
 }
 
 StepWork WorkOf(const StepPlan& plan) {

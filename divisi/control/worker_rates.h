@@ -5,6 +5,8 @@
 //
 //   seconds = step + per_token * prompt tokens + per_pair * pairs + per_sequence * decodes
 //
+// And how fast pages come from the tiers below its device (kv/tier_io.h measures each read).
+//
 // The fit is least squares of relative errors, so that a step that the machine held up weighs
 // little, with older steps forgotten. What the steps at hand do not tell apart stays near the
 // assumption.
@@ -16,11 +18,18 @@
 
 #include "divisi/core/units.h"
 #include "divisi/engine/executor.h"
+#include "divisi/engine/prefix_loader.h"
 
 namespace divisi {
 
+// Of one prompt: [from, to).
+struct TokenRange {
+  int64_t from = 0;
+  int64_t to = 0;
+};
+
 // The values are the assumptions before anything was measured: a model of about a billion
-// parameters on a few cores, and 10 Gbit/s.
+// parameters on a few cores, 10 Gbit/s, and tiers as PrefixLoader assumes them (kAssumedSpeeds).
 struct WorkerRates {
   Seconds step{2e-3};
   Seconds per_token{1e-4};
@@ -30,11 +39,22 @@ struct WorkerRates {
   int64_t steps = 0;             // Measured; 0: assumed. Of prompts, and of `write`, alike.
   int64_t prompt_steps = 0;
   int64_t writes = 0;
+  // [t]: of pages in Tier t, from there to the device, whatever lies between; the device's own is
+  // not asked for.
+  std::array<BytesPerSecond, 4> read{BytesPerSecond(0), kAssumedSpeeds.host, kAssumedSpeeds.disk,
+                                     kAssumedSpeeds.remote};
+  std::array<bool, 4> read_measured{};
+  Seconds lookup{1e-3};  // Until the pool has said what it has.
+  bool lookup_measured = false;
 
-  // What prompt tokens add to the steps that run them: `tokens` of one prompt from its beginning.
-  Seconds PromptWork(int64_t tokens) const;
+  // What prompt tokens add to the steps that run them.
+  Seconds PromptWork(TokenRange tokens) const;
+  Seconds PromptWork(int64_t tokens) const { return PromptWork(TokenRange{0, tokens}); }
   // Of a prompt computed in steps of at most `chunk` tokens, beside `decoding` sequences.
-  Seconds Prefill(int64_t tokens, int64_t chunk, int64_t decoding) const;
+  Seconds Prefill(TokenRange tokens, int64_t chunk, int64_t decoding) const;
+  Seconds Prefill(int64_t tokens, int64_t chunk, int64_t decoding) const {
+    return Prefill(TokenRange{0, tokens}, chunk, decoding);
+  }
   Seconds DecodeStep(int64_t decoding) const;
   // Whether they can be: no term below 0 or without end. For what another process said.
   bool Sane() const;

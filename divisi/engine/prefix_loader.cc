@@ -9,12 +9,6 @@
 namespace divisi {
 namespace {
 
-// Until something was measured: a modern machine's order of magnitude, so that the first reads are
-// tried and measured.
-constexpr TierSpeeds kAssumed{.host = BytesPerSecond(8e9),
-                              .disk = BytesPerSecond(1e9),
-                              .remote = BytesPerSecond(1e9),
-                              .per_token = Seconds(1e-3)};
 // A load's deadline is what computing its tokens takes, and at least this: the machine may be busy.
 constexpr Seconds kLeastDeadline{0.25};
 
@@ -79,20 +73,20 @@ void PrefixLoader::State::Expect(Seconds now) {
 }
 
 Seconds PrefixLoader::State::ReadTime(Tier tier) const {
-  const BytesPerSecond rate = tier == Tier::kHost   ? Or(speeds.host, kAssumed.host)
-                              : tier == Tier::kDisk ? Or(speeds.disk, kAssumed.disk)
-                                                    : Or(speeds.remote, kAssumed.remote);
+  const BytesPerSecond rate = tier == Tier::kHost   ? Or(speeds.host, kAssumedSpeeds.host)
+                              : tier == Tier::kDisk ? Or(speeds.disk, kAssumedSpeeds.disk)
+                                                    : Or(speeds.remote, kAssumedSpeeds.remote);
   return options.page / rate;
 }
 
 Seconds PrefixLoader::State::ComputeTime(int64_t pages) const {
-  return Or(speeds.per_token, kAssumed.per_token) * static_cast<double>(pages * kBlockTokens);
+  return Or(speeds.per_token, kAssumedSpeeds.per_token) * static_cast<double>(pages * kBlockTokens);
 }
 
 // How many of the run's first pages are worth reading: those that save the most.
 int64_t PrefixLoader::State::Worth(const std::vector<Tier>& run) const {
   const Seconds compute = ComputeTime(1);
-  Seconds gain = Seconds(0) - backlog / Or(speeds.disk, kAssumed.disk);
+  Seconds gain = Seconds(0) - backlog / Or(speeds.disk, kAssumedSpeeds.disk);
   Seconds best;
   int64_t worth = 0;
   for (size_t i = 0; i < run.size(); ++i) {
@@ -141,7 +135,7 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
   Load& load = loads[given.id];
   load.request = request;
   load.gate = std::make_shared<LayerGate>();
-  Seconds read = backlog / Or(speeds.disk, kAssumed.disk);
+  Seconds read = backlog / Or(speeds.disk, kAssumedSpeeds.disk);
   for (size_t i = 0; i < given.pages.size(); ++i) {
     const BlockKey& key = keys[static_cast<size_t>(given.present) + i];
     load.pages.push_back({key, run[i], given.pages[i]});

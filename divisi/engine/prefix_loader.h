@@ -43,6 +43,12 @@ struct TierSpeeds {
   BytesPerSecond host, disk, remote;
   Seconds per_token;  // Of a prompt
 };
+// Until something was measured: a modern machine's order of magnitude, so that the first reads are
+// tried and measured.
+inline constexpr TierSpeeds kAssumedSpeeds{.host = BytesPerSecond(8e9),
+                                           .disk = BytesPerSecond(1e9),
+                                           .remote = BytesPerSecond(1e9),
+                                           .per_token = Seconds(1e-3)};
 
 // Pages to be read into blocks of the pool. LoadEnded answers.
 struct LoadOrder {

@@ -60,7 +60,7 @@ int LayerwiseLoad::BufferLayers() const {
 }
 
 int LayerwiseLoad::LayersToHide() const {
-  int preloaded = 0;
+  int preloaded = BufferLayers();  // Fewer do not do.
   while (preloaded < layers && Total(preloaded) > compute) ++preloaded;
   return preloaded;
 }

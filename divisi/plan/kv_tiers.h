@@ -63,6 +63,9 @@ struct LayerwiseLoad {
   // The smallest k with Total(k) == compute: the buffer, and the layer without which computing
   // could not start.
   int LayersToHide() const;
+
+  // When computing may begin so that it never waits for a layer: T_read k / L, k = LayersToHide.
+  Seconds StartAfter() const { return read * (LayersToHide() / double(layers)); }
 };
 
 // Bytes by which reading exceeds computing:  S_buf = B (T_read - T_new), before rounding up to

@@ -29,6 +29,11 @@ BytesPerSecond BreakEvenNetwork(const RemoteFetch& fetch, const RouteTimes& rout
   return RateToMove(fetch.state, ready_by - rest);
 }
 
+Seconds TimeToShare(Bytes bytes, const SharedLink& link) {
+  const Bytes others = std::min(bytes * link.reads, link.under_way);
+  return TimeToMove(bytes, link.rate) + TimeToMove(others, link.rate);
+}
+
 Seconds SerialPreparation(std::span<const Seconds> steps) {
   Seconds total;
   for (const Seconds step : steps) total += step;
@@ -52,21 +57,24 @@ Outcomes::Outcomes(std::vector<Outcome> outcomes) {
   CHECK(std::abs(sum - 1) <= kRounding, "probabilities sum to {}", sum);
 }
 
-Seconds Outcomes::Mean() const {
+Seconds MeanOf(std::span<const Outcome> points) {
   Seconds mean;
-  for (const Outcome& outcome : points_) mean += outcome.time * outcome.probability;
+  for (const Outcome& outcome : points) mean += outcome.time * outcome.probability;
   return mean;
 }
 
-Seconds Outcomes::Quantile(double q) const {
-  CHECK(q > 0 && q <= 1, "quantile {}", q);
+Seconds QuantileOf(std::span<const Outcome> points, double q) {
+  CHECK(q > 0 && q <= 1 && !points.empty(), "quantile {} of {} points", q, points.size());
   double reached = 0;
-  for (const Outcome& outcome : points_) {
+  for (const Outcome& outcome : points) {
     reached += outcome.probability;
     if (reached >= q - kRounding) return outcome.time;
   }
-  return points_.back().time;
+  return points.back().time;
 }
+
+Seconds Outcomes::Mean() const { return MeanOf(points_); }
+Seconds Outcomes::Quantile(double q) const { return QuantileOf(points_, q); }
 
 Outcomes UncertainHit::At(double available) const {
   return Outcomes({{available, hit}, {1 - available, miss}});

@@ -37,6 +37,16 @@ struct RemoteFetch {
 // Infinite where no bandwidth is enough: the rest alone, or the queue, takes longer.
 BytesPerSecond BreakEvenNetwork(const RemoteFetch& fetch, const RouteTimes& route, Seconds target);
 
+// A link that a new read shares with others.
+struct SharedLink {
+  BytesPerSecond rate;
+  Bytes under_way;  // Left of the others
+  int64_t reads = 0;
+};
+// A read's time while all go on alike, until it or the others end:
+//   (V + min(n V, V_others)) / B,   n: the other reads
+Seconds TimeToShare(Bytes bytes, const SharedLink& link);
+
 // Preparations of state that follow each other; a worker that has all of it starts first while its
 // queue is shorter than their sum.
 Seconds SerialPreparation(std::span<const Seconds> steps);
@@ -47,6 +57,11 @@ struct Outcome {
   Seconds time;
 };
 
+// Of points whose probabilities sum to 1.
+Seconds MeanOf(std::span<const Outcome> points);
+// The smallest time t with P(T <= t) >= q.  points: in order of time, at least one;  0 < q <= 1
+Seconds QuantileOf(std::span<const Outcome> points, double q);
+
 // Outcomes whose probabilities sum to 1.
 class Outcomes {
  public:
@@ -55,8 +70,7 @@ class Outcomes {
   explicit Outcomes(std::vector<Outcome> outcomes);
 
   Seconds Mean() const;
-  // The inverse of the distribution function: the smallest time t with P(T <= t) >= q.
-  // q: 0 < q <= 1
+  // The inverse of the distribution function, as QuantileOf.
   Seconds Quantile(double q) const;
   const std::vector<Outcome>& points() const { return points_; }
 
