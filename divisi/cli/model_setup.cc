@@ -113,7 +113,7 @@ SchedulerOptions ServedModel::Scheduling(const ServeOptions& options) const {
           .share_prefixes = options.share_prefixes,
           .model_fingerprint = {fingerprint.begin(), fingerprint.end()},
           .page_format = PageFormat(executor->pages().layout()),
-          .report_pages = !options.kv_host.empty(),
+          .report_pages = options.HasTiers(),
           .vocab = executor->checkpoint().spec().vocab};
 }
 

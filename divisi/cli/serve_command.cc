@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "divisi/cli/commands.h"
+#include "divisi/cli/control_options.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
@@ -22,8 +23,9 @@ namespace {
 // The parts of a server, built up in Start and torn down in the reverse order.
 class Server {
  public:
-  Server(const ServeOptions& options, Logger& logger)
+  Server(const ServeOptions& options, const ControlTlsOptions& tls, Logger& logger)
       : options_(options),
+        tls_(tls),
         logger_(logger),
         gateway_({.model_names = ServedNames(options),
                   .api_key = options.api_key,
@@ -41,6 +43,7 @@ class Server {
  private:
   Result<void> LoadModel();
   const ServeOptions& options_;
+  const ControlTlsOptions& tls_;
   Logger& logger_;
   SteadyClock clock_;
   std::optional<ServedModel> model_;
@@ -85,7 +88,8 @@ Result<void> Server::Start(StopSignal& stop) {
 Result<void> Server::LoadModel() {
   ASSIGN_OR_RETURN(model_, LoadServedModel(options_, clock_, logger_));
   ModelExecutor& executor = *model_->executor;
-  ASSIGN_OR_RETURN(tiers_, OpenTiers(options_, *model_, logger_));
+  ASSIGN_OR_RETURN(const auto tls, tls_.Files());
+  ASSIGN_OR_RETURN(tiers_, OpenTiers(options_, tls, *model_, logger_));
   engine_.emplace(model_->Scheduling(options_), executor, clock_, tiers_.get());
   backend_.emplace(*engine_);
   ASSIGN_OR_RETURN(text_, LoadServedText(options_, executor.spec(), logger_));
@@ -97,11 +101,11 @@ Result<void> Server::LoadModel() {
   return {};
 }
 
-void Serve(const ServeOptions& options) {
+void Serve(const ServeOptions& options, const ControlTlsOptions& tls) {
   auto* stop = new StopSignal;  // For the process's life, as its header asks.
   RaiseDescriptorLimit();
   Logger logger(LogOptions(options));
-  Server server(options, logger);
+  Server server(options, tls, logger);
   if (const auto started = server.Start(*stop); !started) FailCommand(started.error());
   stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping",
@@ -112,7 +116,9 @@ void Serve(const ServeOptions& options) {
 }  // namespace
 
 void AddServeCommand(CLI::App& app) {
-  auto options = std::make_shared<ServeOptions>();  // Shared with the callback, which runs later.
+  // Shared with the callback, which runs later.
+  auto options = std::make_shared<ServeOptions>();
+  auto tls = std::make_shared<ControlTlsOptions>();
   CLI::App& serve = *app.add_subcommand("serve", "Serve a model over the OpenAI HTTP API");
   serve.footer(
       "Example:\n  divisi serve --model models/tiny-qwen3 --port 8000\n"
@@ -124,8 +130,10 @@ void AddServeCommand(CLI::App& app) {
   AddComputeOptions(serve, *options);
   AddLimitOptions(serve, *options);
   AddTierOptions(serve, *options);
+  AddDataOptions(serve, *options);
+  AddControlTlsOptions(serve, *tls);
   AddProcessOptions(serve, *options);
-  serve.callback([options] { Serve(*options); });
+  serve.callback([options, tls] { Serve(*options, *tls); });
 }
 
 }  // namespace divisi

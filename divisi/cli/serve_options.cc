@@ -99,6 +99,28 @@ void AddTierOptions(CLI::App& serve, ServeOptions& options) {
                   "Endurance: writes of --kv-disk-size that the disk takes a day")
       ->capture_default_str()
       ->check(CLI::Range(1e-6, 1e9));
+  serve
+      .add_option("--kv-pool", options.kv_pool,
+                  "Remote pool for KV: HOST:PORT of each `divisi store`, with commas and named "
+                  "alike by all, or one redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE] [none]")
+      ->delimiter(',')
+      ->check(NotEmpty());
+  serve
+      .add_option("--kv-pool-copies", options.kv_pool_copies,
+                  "Nodes of the pool that keep each page: 2 outlives the loss of one")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 2));
+}
+
+void AddDataOptions(CLI::App& command, ServeOptions& options) {
+  command
+      .add_option("--data-listen", options.data_listen,
+                  "HOST:PORT where pages arrive from others; port 0 takes any free one")
+      ->capture_default_str();
+  command
+      .add_option("--data-advertise", options.data_advertise,
+                  "The host that others are told, where it differs from the one listened on")
+      ->check(NotEmpty());
 }
 
 Logger::Options LogOptions(const ServeOptions& options) {

@@ -43,10 +43,16 @@ struct ServeOptions {
   std::string kv_disk_size = "16GiB";
   std::string kv_disk_writes = "admitted";
   double kv_disk_dwpd = 1;
+  std::vector<std::string> kv_pool;
+  size_t kv_pool_copies = 1;
+  std::string data_listen = "127.0.0.1:0";
+  std::string data_advertise;
   double drain_seconds = kDrainSeconds;
   bool log_json = false;
   std::string log_level = "info";
   std::string allowed_origin;
+
+  bool HasTiers() const { return !kv_host.empty() || !kv_disk.empty() || !kv_pool.empty(); }
 };
 
 // An empty value is a variable that was not set, hardly what was meant.
@@ -59,8 +65,11 @@ void AddComputeOptions(CLI::App& serve, ServeOptions& options);
 // --max-num-seqs, --max-num-batched-tokens, --max-model-len, --max-waiting, --kv-memory,
 // --no-prefix-caching
 void AddLimitOptions(CLI::App& serve, ServeOptions& options);
-// --kv-host, --kv-disk, --kv-disk-size, --kv-disk-writes, --kv-disk-dwpd
+// --kv-host, --kv-disk, --kv-disk-size, --kv-disk-writes, --kv-disk-dwpd, --kv-pool,
+// --kv-pool-copies
 void AddTierOptions(CLI::App& serve, ServeOptions& options);
+// --data-listen, --data-advertise
+void AddDataOptions(CLI::App& command, ServeOptions& options);
 // --drain-seconds, --log-json, --log-level
 void AddProcessOptions(CLI::App& serve, ServeOptions& options);
 Logger::Options LogOptions(const ServeOptions& options);

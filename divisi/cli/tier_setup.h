@@ -2,18 +2,22 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
+#include "divisi/control/frame_connection.h"
 #include "divisi/core/log.h"
 #include "divisi/engine/tier_driver.h"
 
 namespace divisi {
 
 // None where the options name no tier. The model and the logger outlive the tiers.
+// tls: for the nodes of the pool.
 // Errors: kInvalidArgument for a size that can't be read, or a disk without host memory to stage
-// its pages; those of TierDriver::Open. Each names the option.
-Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options, ServedModel& model,
-                                              Logger& logger);
+// its pages; those of TierDriver::Open and OpenPool. Each names the option.
+Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options,
+                                              const std::optional<TlsFiles>& tls,
+                                              ServedModel& model, Logger& logger);
 
 }  // namespace divisi

@@ -29,8 +29,6 @@ struct WorkerCommandOptions {
   std::vector<std::string> gateways;
   std::string name;
   double patience_seconds = 30;
-  std::string data_listen = "127.0.0.1:0";
-  std::string data_advertise;
   ControlTlsOptions tls;
   EtcdCommandOptions etcd;
 };
@@ -63,6 +61,13 @@ Result<std::vector<GatewayAddress>> GatewaysOf(const WorkerCommandOptions& optio
   return gateways;
 }
 
+// The port of --data-listen is taken by then, for other workers' pages.
+ServeOptions ForPool(ServeOptions options) {
+  const size_t colon = options.data_listen.rfind(':');
+  if (colon != std::string::npos) options.data_listen.replace(colon, std::string::npos, ":0");
+  return options;
+}
+
 void Run(const WorkerCommandOptions& options) {
   auto* signal = new StopSignal;  // For the process's life, as its header asks.
   Logger logger(LogOptions(options.serve));
@@ -78,15 +83,17 @@ void Run(const WorkerCommandOptions& options) {
   KvPages& pages = model->executor->pages();
   const auto make_carrier =
       [&](NodeId self, std::function<void()> wake) -> Result<std::unique_ptr<PageCarrier>> {
-    auto transport = OpenUcxTransport(
-        {.self = self, .listen = options.data_listen, .advertise = options.data_advertise}, clock);
+    auto transport = OpenUcxTransport({.self = self,
+                                       .listen = options.serve.data_listen,
+                                       .advertise = options.serve.data_advertise},
+                                      clock);
     if (!transport) return WithContext(transport.error(), "--data-listen, --data-advertise");
     return MakePageCarrier(std::move(*transport), pages.memory(), Bytes(pages.layout().PageBytes()),
                            std::move(wake));
   };
   std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
-  if (!options.serve.kv_host.empty() || !options.serve.kv_disk.empty()) {
-    open_tiers = [&] { return OpenTiers(options.serve, *model, logger); };
+  if (options.serve.HasTiers()) {
+    open_tiers = [&] { return OpenTiers(ForPool(options.serve), *tls, *model, logger); };
   }
   WorkerHost host({.core = {.role = *role,
                             .name = options.name.empty() ? DefaultName() : options.name,
@@ -121,14 +128,7 @@ void AddWorkerCommand(CLI::App& app) {
       ->delimiter(',');
   command.add_option("--name", options->name, "How status and logs call it [host-pid]")
       ->check(NotEmpty());
-  command
-      .add_option("--data-listen", options->data_listen,
-                  "HOST:PORT where other workers' pages arrive; port 0 takes any free one")
-      ->capture_default_str();
-  command
-      .add_option("--data-advertise", options->data_advertise,
-                  "The host that others are told, where it differs from the one listened on")
-      ->check(NotEmpty());
+  AddDataOptions(command, serve);
   command
       .add_option("--patience-seconds", options->patience_seconds,
                   "How long it looks for its gateway before it gives up")

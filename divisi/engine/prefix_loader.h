@@ -72,6 +72,7 @@ struct LoadOutcome {
   struct Bad {
     BlockKey key;
     Tier tier = Tier::kHost;
+    bool damaged = true;  // Of the pool: else it was not there.
   };
   std::vector<Bad> bad;
 };

@@ -85,7 +85,8 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome, Seconds now) {
     s.on_their_way.erase(page.key);
   }
   for (const LoadOutcome::Bad& bad : outcome.bad) {
-    if (bad.tier != Tier::kRemote) s.tiers.Bad(bad.key, bad.tier);
+    if (bad.tier == Tier::kRemote) s.tiers.PoolHas(bad.key, false);
+    if (bad.damaged || bad.tier != Tier::kRemote) s.tiers.Bad(bad.key, bad.tier);
   }
   const auto pages = static_cast<int64_t>(load.pages.size());
   s.backlog = s.backlog - s.options.page * pages;
@@ -126,6 +127,9 @@ void PrefixLoader::PoolAnswered(uint64_t id, const std::vector<bool>& have, Seco
   State::Candidate& candidate = question.candidate;
   const auto usable = static_cast<size_t>(s.Shareable(candidate.request));
   const std::span<const BlockKey> keys = std::span(candidate.keys).first(usable);
+  for (size_t i = 0; i < have.size(); ++i) {
+    s.tiers.PoolHas(candidate.keys[static_cast<size_t>(question.from) + i], have[i]);
+  }
   const int64_t cached = s.scheduler.CachedPages(keys);
   std::vector<Tier> run = s.tiers.Find(keys, cached);
   // Where the tiers' run ends the pool's may go on: the question began at the latest there.
@@ -133,6 +137,7 @@ void PrefixLoader::PoolAnswered(uint64_t id, const std::vector<bool>& have, Seco
   for (; next < usable && next >= static_cast<size_t>(question.from); ++next) {
     const size_t asked = next - static_cast<size_t>(question.from);
     if (asked >= have.size() || !have[asked]) break;
+    if (s.tiers.Quarantined(keys[next], Tier::kRemote)) break;
     run.push_back(Tier::kRemote);
   }
   const auto first = static_cast<size_t>(cached);
@@ -169,7 +174,9 @@ void PrefixLoader::State::Follow(Seconds now) {
 
 void PrefixLoader::State::TakeChanges(Seconds now) {
   for (PageChange& change : scheduler.TakePageChanges()) {
-    if (change.kind == PageChange::Kind::kStored && !change.loaded) {
+    // What came from the pool is saved here, too.
+    const bool is_new = !change.loaded || tiers.PoolHas(change.key);
+    if (change.kind == PageChange::Kind::kStored && is_new) {
       tiers.Complete({.key = change.key,
                       .parent = change.parent,
                       .root = change.root,
@@ -182,15 +189,17 @@ void PrefixLoader::State::TakeChanges(Seconds now) {
 
 // A page that was to be saved and has gone since is no loss: the next that has it saves it.
 void PrefixLoader::State::TakeTierActions(Seconds now) {
-  for (TierAction& action : tiers.TakeActions()) {
-    if (action.kind == TierAction::Kind::kCopy && action.from == Tier::kDevice) {
-      if (!scheduler.PinPage(action.block, action.page.key)) {
-        tiers.Done(action.id, false, now);
-        continue;
+  for (auto some = tiers.TakeActions(); !some.empty(); some = tiers.TakeActions()) {
+    for (TierAction& action : some) {
+      if (action.kind == TierAction::Kind::kCopy && action.from == Tier::kDevice) {
+        if (!scheduler.PinPage(action.block, action.page.key)) {
+          tiers.Done(action.id, false, now);
+          continue;
+        }
+        saving[action.id] = action.block;
       }
-      saving[action.id] = action.block;
+      actions.push_back(std::move(action));
     }
-    actions.push_back(std::move(action));
   }
 }
 

@@ -17,9 +17,11 @@ struct TierDriver::State {
   std::shared_ptr<HostStore> host;
   DiskCalls calls;
   std::shared_ptr<DiskStore> disk;
+  std::shared_ptr<RemotePageStore> remote;
   DiskScan found;
   std::mutex mutex;
-  std::function<void()> wake;  // Guarded by mutex.
+  std::function<void()> wake;         // Guarded by mutex.
+  std::unique_ptr<RemoteIndex> pool;  // With remote
   std::unique_ptr<TierIo> io;
 
   size_t page() const { return static_cast<size_t>(options.shape.PayloadBytes()); }
@@ -31,6 +33,7 @@ struct TierDriver::State {
     if (wake) wake();
   }
   Result<void> OpenStores(Logger& logger);
+  void OpenPool();
   void TakeResults(PrefixLoader& loader, Seconds now);
   TierSpeeds Speeds(Seconds per_token) const;
   void Begin(PrefixLoader& loader, LoadOrder order, Seconds now);
@@ -51,13 +54,22 @@ Result<void> TierDriver::State::OpenStores(Logger& logger) {
   return {};
 }
 
+void TierDriver::State::OpenPool() {
+  if (!options.pool) return;
+  remote = std::make_shared<RemotePageStore>(
+      options.pool, RemoteStoreOptions{.shape = options.shape, .model = options.model});
+  pool = std::make_unique<RemoteIndex>(options.pool, kAskPool);
+  pool->WakeBy([this] { Wake(); });
+}
+
 Result<std::unique_ptr<TierDriver>> TierDriver::Open(TierDriverOptions options, Logger& logger) {
   auto state = std::make_unique<State>();
   state->options = std::move(options);
   RETURN_IF_ERROR(state->OpenStores(logger));
+  state->OpenPool();
   const TierDriverOptions& o = state->options;
   state->io = std::make_unique<TierIo>(
-      TierIoOptions{.stores = {.host = state->host, .disk = state->disk, .remote = o.remote},
+      TierIoOptions{.stores = {.host = state->host, .disk = state->disk, .remote = state->remote},
                     .terms = {.shape = o.shape, .model = o.model},
                     .wake = [s = state.get()] { s->Wake(); },
                     .clock = o.clock});
@@ -85,7 +97,7 @@ PrefixLoaderOptions TierDriver::LoaderOptions() const {
     options.tiers.budget = BudgetOf(endurance, page, kBurst);
   }
   options.tiers.disk_writes = s.options.disk_writes;
-  options.tiers.pool = s.options.remote != nullptr;
+  options.tiers.pool = s.remote != nullptr;
   options.most_loading = static_cast<int64_t>(s.options.device.size() / s.page()) * 3 / 4;
   return options;
 }
@@ -113,7 +125,7 @@ void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
   for (LoadOrder& order : loader.TakeLoads()) s.Begin(loader, std::move(order), now);
   for (const TierAction& action : loader.TakeActions()) s.Begin(loader, action, now);
   for (PoolQuestion& question : loader.TakeQuestions()) {
-    s.options.pool->Ask(question.id, std::move(question.keys));
+    s.pool->Ask(question.id, std::move(question.keys));
   }
 }
 
@@ -122,7 +134,11 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
     LoadOutcome outcome{.id = done.id, .pages = done.pages_ok};
     for (const BadPage& bad : done.bad) {
       if (bad.code == Code::kResourceExhausted) continue;  // Of the system's, not of the page.
-      outcome.bad.push_back({bad.key, bad.tier});
+      const bool remote = bad.tier == Tier::kRemote;
+      if (remote && bad.code == Code::kUnavailable) continue;  // Of the way there.
+      const bool damaged = bad.code != Code::kNotFound;
+      if (remote && damaged) io->Remove(bad.tier, bad.key);
+      outcome.bad.push_back({bad.key, bad.tier, damaged});
     }
     loader.LoadEnded(outcome, now);
   }
@@ -130,8 +146,8 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
     loader.SaveEnded(done.id, done.ok, now);
     if (done.source_bad) loader.tiers().Bad(done.key, done.from);
   }
-  if (!options.pool) return;
-  for (const PoolIndex::Answer& answer : options.pool->TakeAnswers()) {
+  if (!pool) return;
+  for (const RemoteIndex::Answer& answer : pool->TakeAnswers()) {
     loader.PoolAnswered(answer.id, answer.have, now);
   }
 }
@@ -177,6 +193,7 @@ TierDriverStats TierDriver::stats() const {
   TierDriverStats stats{.io = s.io->stats()};
   if (s.host) stats.host = s.host->stats();
   if (s.disk) stats.disk = s.disk->stats();
+  if (s.remote) stats.pool = s.remote->stats();
   return stats;
 }
 

@@ -15,21 +15,11 @@
 #include "divisi/kv/disk_store.h"
 #include "divisi/kv/host_store.h"
 #include "divisi/kv/page_object.h"
+#include "divisi/kv/remote_index.h"
+#include "divisi/kv/remote_store.h"
 #include "divisi/kv/tier_io.h"
 
 namespace divisi {
-
-// Who can say which pages the remote pool has. Calls return at once.
-class PoolIndex {
- public:
-  struct Answer {
-    uint64_t id = 0;
-    std::vector<bool> have;  // Of each key; empty: it could not be asked
-  };
-  virtual ~PoolIndex() = default;
-  virtual void Ask(uint64_t id, std::vector<BlockKey> keys) = 0;
-  virtual std::vector<Answer> TakeAnswers() = 0;
-};
 
 struct TierDriverOptions {
   PageShape shape;
@@ -41,8 +31,7 @@ struct TierDriverOptions {
   // What the disk is to bear: its rated writes a day of its whole size, for its rated life.
   double disk_writes_per_day = 1;
   DiskWrites disk_writes = DiskWrites::kAdmitted;
-  std::shared_ptr<PageStore> remote;  // None: no pool
-  std::shared_ptr<PoolIndex> pool;    // With remote
+  std::shared_ptr<RemoteHub> pool;  // None: no such tier. Its memory: RemotePageStore::MemoryFor
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
 };
 
@@ -50,6 +39,7 @@ struct TierDriverStats {
   TierIoStats io;
   std::optional<HostStoreStats> host;
   std::optional<DiskStoreStats> disk;
+  std::optional<RemoteStoreStats> pool;
 };
 
 class TierDriver {

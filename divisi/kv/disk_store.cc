@@ -320,16 +320,17 @@ void DiskStore::DropFile(const BlockKey& key) {
   entries_.erase(key);
 }
 
-void DiskStore::WillOpen(const BlockKey& key) {
+bool DiskStore::WillOpen(const BlockKey& key) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(key);
-    if (found == entries_.end() || found->second.removed) return;
+    if (found == entries_.end() || found->second.removed) return true;
   }
   const int fd = calls_.Open(folder_->fd(), PagePath(key), O_RDONLY | O_NOFOLLOW);
-  if (fd < 0) return;
+  if (fd < 0) return true;
   calls_.WillRead(fd, 0, static_cast<int64_t>(kPageHeadBytes));
   (void)calls_.Close(fd);
+  return true;
 }
 
 Result<int> DiskStore::OpenFile(const BlockKey& key) {

@@ -63,6 +63,10 @@ PageLoading::PageLoading(const PageLoad& load, const TierStores& stores, const L
     const PageStore* store = stores.Of(page.tier);
     return store == nullptr || store->in_memory();
   });
+  by_page_ = std::ranges::any_of(load.pages, [&](const LoadedPage& page) {
+    const PageStore* store = stores.Of(page.tier);
+    return store != nullptr && store->whole();
+  });
   const int64_t run = in_memory ? kMemoryRun : terms.run.value;
   const int64_t layer = terms.shape.layer_bytes;
   const auto most = std::clamp<int64_t>(run / layer, 1, terms.shape.layers);
@@ -80,8 +84,12 @@ PageLoading::PageLoading(const PageLoad& load, const TierStores& stores, const L
 LoadDone PageLoading::Run(Landing& landing, const Clock& clock) {
   const Seconds start = clock.Now();
   done_.id = load_.id;
-  OpenPages(landing, clock);
-  if (done_.end == LoadEnd::kDone && usable_ > 0) ReadGroups(landing, clock);
+  if (by_page_) {
+    ReadPages(landing, clock);
+  } else {
+    OpenPages(landing, clock);
+    if (done_.end == LoadEnd::kDone && usable_ > 0) ReadGroups(landing, clock);
+  }
   const size_t good = std::min(whole_, usable_);
   done_.pages_ok = static_cast<int64_t>(good);
   for (size_t page = 0; page < good; ++page) ++tally_.pages[TierOf(page)];
@@ -93,14 +101,11 @@ LoadDone PageLoading::Run(Landing& landing, const Clock& clock) {
 }
 
 void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
-  for (size_t page = 0, hinted = 0; page < usable_; ++page) {
+  for (size_t page = 0; page < usable_; ++page) {
     if (Stop(landing, clock)) return;
     const Seconds start = clock.Now();
-    for (; hinted < std::min(usable_, page + kOpenAhead); ++hinted) {
-      PageStore* store = stores_.Of(load_.pages[hinted].tier);
-      if (store != nullptr) store->WillOpen(load_.pages[hinted].key);
-    }
-    auto reader = OpenPage(page);
+    HintOpening(page);
+    auto reader = OpenPage(page, clock);
     tally_.reading[TierOf(page)] += clock.Now() - start;
     if (!reader) {
       CutAt(page, reader.error());
@@ -110,13 +115,49 @@ void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
   }
 }
 
-Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page) {
+void PageLoading::HintOpening(size_t page) {
+  for (; opening_ < std::min(usable_, page + kOpenAhead); ++opening_) {
+    PageStore* store = StoreOf(opening_);
+    if (store != nullptr && !store->WillOpen(load_.pages[opening_].key)) return;
+  }
+}
+
+void PageLoading::ReadPages(Landing& landing, const Clock& clock) {
+  size_t page = 0;
+  for (; page < usable_ && !Stop(landing, clock); ++page) {
+    HintOpening(page);
+    if (const auto read = ReadPage(page, landing, clock); !read) {
+      CutAt(page, read.error());
+      break;
+    }
+    whole_ = page + 1;
+  }
+  for (; page < opening_; ++page) {
+    if (PageStore* store = StoreOf(page)) store->WontOpen(load_.pages[page].key);
+  }
+  if (load_.gate && whole_ == load_.pages.size()) load_.gate->Open(terms_.shape.layers);
+}
+
+Result<void> PageLoading::ReadPage(size_t page, Landing& landing, const Clock& clock) {
+  const Seconds start = clock.Now();
+  const size_t tier = TierOf(page);
+  const auto read = [&]() -> Result<void> {
+    ASSIGN_OR_RETURN(auto reader, OpenPage(page, clock));
+    readers_.push_back(std::move(reader));
+    return ReadLayers(page, 0, terms_.shape.layers, landing);
+  }();
+  readers_.clear();
+  tally_.reading[tier] += clock.Now() - start;
+  return read;
+}
+
+Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page, const Clock& clock) {
   const LoadedPage& wanted = load_.pages[page];
-  PageStore* store = stores_.Of(wanted.tier);
+  PageStore* store = StoreOf(page);
   if (store == nullptr) {
     return Error{Code::kNotFound, Format("there is no tier {}", TierName(wanted.tier))};
   }
-  ASSIGN_OR_RETURN(auto reader, store->Open(wanted.key));
+  ASSIGN_OR_RETURN(auto reader, store->OpenWithin(wanted.key, load_.deadline - clock.Now()));
   PageHeader asked{.shape = terms_.shape,
                    .position = load_.position + static_cast<int64_t>(page) * terms_.shape.tokens,
                    .key = wanted.key,
@@ -140,24 +181,31 @@ void PageLoading::ReadGroups(Landing& landing, const Clock& clock) {
   }
 }
 
-void PageLoading::ReadRun(size_t page, size_t group, Landing& landing, const Clock& clock) {
-  const int first = firsts_[group], count = counts_[group];
+// What can hang is read into a buffer between.
+Result<void> PageLoading::ReadLayers(size_t page, int first, int count, Landing& landing) {
   const auto layer = static_cast<size_t>(terms_.shape.layer_bytes);
   const auto bytes = static_cast<size_t>(count) * layer;
   const auto to = load_.pages[page].to.subspan(static_cast<size_t>(first) * layer, bytes);
-  PageReader& reader = *readers_[page];
-  const Seconds start = clock.Now();
+  PageReader& reader = *readers_[by_page_ ? 0 : page];
+  const PageStore& store = *StoreOf(page);
   Result<void> read;
-  if (stores_.Of(load_.pages[page].tier)->in_memory()) {
+  if (store.in_memory() || store.whole()) {
     landing.Land([&] { read = reader.ReadLayers(first, count, to); });
   } else {
+    buffer_.resize(std::max(buffer_.size(), bytes));
     const auto buffer = std::span(buffer_).first(bytes);
     read = reader.ReadLayers(first, count, buffer);
     if (read.ok()) landing.Land([&] { std::memcpy(to.data(), buffer.data(), bytes); });
   }
+  if (read.ok()) tally_.read[TierOf(page)] += Bytes(static_cast<int64_t>(bytes));
+  return read;
+}
+
+void PageLoading::ReadRun(size_t page, size_t group, Landing& landing, const Clock& clock) {
+  const Seconds start = clock.Now();
+  const auto read = ReadLayers(page, firsts_[group], counts_[group], landing);
   tally_.reading[TierOf(page)] += clock.Now() - start;
   if (!read) return CutAt(page, read.error());
-  tally_.read[TierOf(page)] += Bytes(static_cast<int64_t>(bytes));
   if (group + 1 == counts_.size()) whole_ = page + 1;
 }
 

@@ -5,6 +5,9 @@
 // was asked for, ends the usable prefix before it: the gate fails at once, those before it are read
 // on, those behind it no more.
 //
+// Where some come whole (PageStore::whole) all are read page by page, in order: computing cannot
+// follow before the last of them is there, and what is there in the end is as long as can be.
+//
 // Reading may hang, and whoever waits for the load may give up meanwhile: then nothing may land in
 // its pages any more, since they are somebody else's. So what can hang is read into a buffer of the
 // reader's, and taken from there under Landing's lock.
@@ -128,12 +131,17 @@ class PageLoading {
 
  private:
   void OpenPages(Landing& landing, const Clock& clock);
-  Result<std::unique_ptr<PageReader>> OpenPage(size_t page);
+  Result<std::unique_ptr<PageReader>> OpenPage(size_t page, const Clock& clock);
+  void HintOpening(size_t page);
+  void ReadPages(Landing& landing, const Clock& clock);
+  Result<void> ReadPage(size_t page, Landing& landing, const Clock& clock);
   void ReadGroups(Landing& landing, const Clock& clock);
+  Result<void> ReadLayers(size_t page, int first, int count, Landing& landing);
   void ReadRun(size_t page, size_t group, Landing& landing, const Clock& clock);
   void Hint(size_t run);  // Runs are numbered in the order of reading.
   void CutAt(size_t page, const Error& error);
   bool Stop(const Landing& landing, const Clock& clock);
+  PageStore* StoreOf(size_t page) const { return stores_.Of(load_.pages[page].tier); }
   size_t TierOf(size_t page) const { return static_cast<size_t>(load_.pages[page].tier); }
 
   const PageLoad& load_;
@@ -141,9 +149,11 @@ class PageLoading {
   const LoadingTerms& terms_;
   std::vector<int> counts_;  // Layers of each group,
   std::vector<int> firsts_;  // and the first one.
-  size_t hints_ = 0;         // Runs to hint ahead.
-  size_t usable_ = 0;        // Pages before the first bad one.
-  size_t whole_ = 0;         // Pages whose last layers were read.
+  bool by_page_ = false;
+  size_t hints_ = 0;    // Runs to hint ahead.
+  size_t opening_ = 0;  // Pages whose opening was hinted.
+  size_t usable_ = 0;   // Pages before the first bad one.
+  size_t whole_ = 0;    // Pages whose last layers were read.
   std::vector<std::unique_ptr<PageReader>> readers_;
   std::vector<std::byte> buffer_;
   LoadTally tally_;

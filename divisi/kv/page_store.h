@@ -10,6 +10,7 @@
 #include <span>
 
 #include "divisi/core/result.h"
+#include "divisi/core/units.h"
 #include "divisi/kv/page_object.h"
 
 namespace divisi {
@@ -40,6 +41,11 @@ class PageStore {
   // Errors: kNotFound; kDataLoss and kUnavailable as for ReadLayers; kResourceExhausted where too
   // many are open.
   virtual Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) = 0;
+  // The same for who does not wait longer than `time`.
+  virtual Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time) {
+    (void)time;
+    return Open(key);
+  }
   // Stores the page whole, then makes it visible, or leaves no trace. Of a key that is there
   // already nothing is written: an object never changes.
   // Errors: kResourceExhausted where room is lacking, kInvalidArgument for a page of another shape
@@ -50,10 +56,18 @@ class PageStore {
   // not there.
   virtual void Remove(const BlockKey& key) = 0;
 
-  // A hint: Open of this key, and a read of its first layers, come next.
-  virtual void WillOpen(const BlockKey& key) { (void)key; }
+  // A hint: Open of this key, and a read of its first layers, come next. False: there is no room
+  // for it now.
+  virtual bool WillOpen(const BlockKey& key) {
+    (void)key;
+    return true;
+  }
+  // It does not come after all.
+  virtual void WontOpen(const BlockKey& key) { (void)key; }
   // Whether reading is no more than copying: it can't hang, and needs no buffer between.
   virtual bool in_memory() const { return false; }
+  // Whether Open brings all of an object into memory, and few can be open at a time.
+  virtual bool whole() const { return false; }
 };
 
 }  // namespace divisi

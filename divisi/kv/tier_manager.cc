@@ -11,6 +11,7 @@ namespace {
 
 // Requests and pages that one call looks at to fetch ahead; the next call goes on.
 constexpr int kPrefetchSteps = 64;
+constexpr size_t kKnownInPool = size_t{1} << 18;
 
 }  // namespace
 
@@ -21,7 +22,8 @@ TierManager::TierManager(const TierOptions& options)
       history_(options.remembered),
       upcoming_(options.lookahead),
       admission_(options.budget),
-      bad_(options.most_bad) {
+      bad_(options.most_bad),
+      in_pool_(options.pool ? kKnownInPool : 0) {
   CHECK(options.host_pages >= 0 && options.disk_pages >= 0 && options.most_moves > 0,
         "{} host and {} disk pages, {} moves", options.host_pages, options.disk_pages,
         options.most_moves);
@@ -114,8 +116,41 @@ void TierManager::Complete(const PageName& page, BlockId block, Seconds now) {
                     MakeHostRoom(Rank(page.key, Tier::kHost), now) && CanMove(1);
   if (room) {
     StartCopy(page, Tier::kDevice, Tier::kHost, block);
-  } else if (!WriteAtOnce(page, block, now)) {
-    ++counts_.saves_refused;
+    return;
+  }
+  OfferToPool(page, block);
+  if (!WriteAtOnce(page, block, now) && host_.capacity() > 0) ++counts_.saves_refused;
+}
+
+void TierManager::OfferToPool(const PageName& page, BlockId block) {
+  if (!options_.pool || in_pool_.Has(page.key) || to_pool_.contains(page.key) ||
+      bad_.Bars(page.key, Tier::kRemote)) {
+    return;
+  }
+  if (static_cast<int64_t>(pool_waiting_.size()) >= options_.most_pool_waiting) {
+    ++counts_.pool_puts_dropped;
+    return;
+  }
+  to_pool_.insert(page.key);
+  pool_waiting_.push_back({page, block});
+  RunPool();
+}
+
+void TierManager::RunPool() {
+  while (!pool_waiting_.empty() && pool_moves_ < options_.most_pool_moves && CanMove(2)) {
+    const PoolPut next = pool_waiting_.front();
+    const bool in_host = host_.Has(next.page.key);
+    if (!in_host && next.block >= 0 && pool_pins_ >= options_.most_pool_pins) return;
+    pool_waiting_.pop_front();
+    if (!in_host && next.block < 0) {
+      to_pool_.erase(next.page.key);
+      ++counts_.pool_puts_dropped;
+      continue;
+    }
+    const Tier from = in_host ? Tier::kHost : Tier::kDevice;
+    ++pool_moves_;
+    pool_pins_ += !in_host;
+    StartCopy(next.page, from, Tier::kRemote, in_host ? -1 : next.block);
   }
 }
 
@@ -237,6 +272,12 @@ void TierManager::Done(uint64_t id, bool ok, Seconds now) {
   moves_.erase(found);
   const auto& [kind, move_id, page, from, to, block] = move.action;
   if (!ok) ++counts_.failed_moves;
+  if (to == Tier::kRemote) {
+    --pool_moves_;
+    pool_pins_ -= from == Tier::kDevice;
+    to_pool_.erase(page.key);
+    counts_.pool_puts_failed += !ok;
+  }
   if (ok && !move.revoked) {
     Arrived(move);
   } else {
@@ -247,6 +288,7 @@ void TierManager::Done(uint64_t id, bool ok, Seconds now) {
     }
   }
   Release(move);
+  RunPool();
   RunPrefetch(now);
 }
 
@@ -255,6 +297,7 @@ void TierManager::Arrived(const Move& move) {
   bad_.Rewritten(page.key, to);
   if (to == Tier::kRemote) {
     ++counts_.pool_puts;
+    in_pool_.Set(page.key, true);
     return;
   }
   Index(to).Publish(page.key, Rank(page.key, to));
@@ -263,7 +306,7 @@ void TierManager::Arrived(const Move& move) {
   ++(to == Tier::kHost ? counts_.host_writes : counts_.disk_writes);
   counts_.promotions += from == Tier::kDisk;
   if (from != Tier::kDevice || to != Tier::kHost) return;
-  if (options_.pool && CanMove(1)) StartCopy(page, Tier::kHost, Tier::kRemote, -1);
+  OfferToPool(page, -1);
   if (options_.disk_writes == DiskWrites::kAll && !disk_.Knows(page.key) && CanMove(1) &&
       !bad_.Bars(page.key, Tier::kDisk) && MakeDiskRoom(Rank(page.key, Tier::kDisk))) {
     StartCopy(page, Tier::kHost, Tier::kDisk, -1);
@@ -279,6 +322,7 @@ void TierManager::Release(const Move& move) {
 
 void TierManager::Bad(const BlockKey& key, Tier tier) {
   bad_.Failed(key, tier);
+  if (tier == Tier::kRemote) in_pool_.Set(key, false);
   if (tier == Tier::kRemote || !Index(tier).Has(key)) return;
   for (auto& [id, move] : moves_) {  // What is copied from it is as bad.
     if (move.action.page.key == key && move.action.from == tier) move.revoked = true;
@@ -297,6 +341,8 @@ bool TierManager::Restore(const PageName& page) {
 
 void TierManager::Clear() {
   for (auto& [id, move] : moves_) move.revoked = true;
+  for (const PoolPut& put : pool_waiting_) to_pool_.erase(put.page.key);
+  pool_waiting_.clear();
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
     events_.push_back({TierEvent::Kind::kCleared, {}, tier});
     for (const BlockKey& key : Index(tier).RemoveAll()) Gone(key, tier);
@@ -314,6 +360,7 @@ TierStats TierManager::stats() const {
   stats.disk_pages = disk_.present();
   stats.disk_pinned = disk_.pinned();
   stats.disk_arriving = disk_.arriving();
+  stats.pool_waiting = static_cast<int64_t>(pool_waiting_.size());
   stats.awaited_pages = upcoming_.pages();
   stats.moves = static_cast<int64_t>(moves_.size());
   stats.bad_objects = bad_.failures();
@@ -328,13 +375,15 @@ void TierManager::Verify() const {
   host_.Verify();
   disk_.Verify();
   std::set<BlockKey> moving;
-  int64_t to_host = 0, to_disk = 0;
+  int64_t to_host = 0, to_disk = 0, to_pool = 0, pool_pins = 0;
   for (const auto& [id, move] : moves_) {
     const TierAction& action = move.action;
     const BlockKey& key = action.page.key;
     moving.insert(key);
     to_host += action.to == Tier::kHost;
     to_disk += action.to == Tier::kDisk;
+    to_pool += action.to == Tier::kRemote;
+    pool_pins += action.to == Tier::kRemote && action.from == Tier::kDevice;
     if (action.to != Tier::kRemote) {
       CHECK(Index(action.to).Knows(key) && !Index(action.to).Has(key), "{} arrives", key.Hex());
     }
@@ -343,6 +392,9 @@ void TierManager::Verify() const {
   }
   CHECK(to_host == host_.arriving() && to_disk == disk_.arriving(), "{} and {} copies, {} and {}",
         to_host, to_disk, host_.arriving(), disk_.arriving());
+  CHECK(to_pool == pool_moves_ && pool_pins == pool_pins_, "{} copies to the pool, not {}", to_pool,
+        pool_moves_);
+  CHECK(to_pool_.size() == static_cast<size_t>(to_pool) + pool_waiting_.size());
   CHECK(static_cast<int64_t>(moves_.size()) <= options_.most_moves, "{} moves", moves_.size());
   for (const auto& [key, name] : names_) {
     CHECK(host_.Knows(key) || disk_.Knows(key) || moving.contains(key), "{} is nowhere", key.Hex());

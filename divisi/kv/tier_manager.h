@@ -6,6 +6,10 @@
 //     device --Complete--> host --eviction, if admitted--> disk --awaited--> host
 //                           `--> pool (once, where there is one)
 //
+// To the pool goes each page that it is not known to have, in the order in which they became
+// complete, a few at a time; what host memory gave up before its turn is left out. Without host
+// memory, or where it has no room, pages go there from the device.
+//
 // A copy is visible when it is done, never before. Saves come from device pages that the caller
 // holds until Done. A page leaves host memory by the rank of its tier (eviction_order.h); before,
 // it is judged once for the disk (write_admission.h). Host memory without a page that may go
@@ -18,22 +22,26 @@
 //   2. A page has a name exactly while a tier knows it or a copy of it moves.
 //   3. Each arriving page has exactly one copy on the way to it; each copy's source in a tier is
 //      pinned.
-//   4. At most most_moves copies are on their way.
+//   4. At most most_moves copies are on their way, most_pool_moves to the pool, most_pool_pins
+//      there from the device; a page waits for the pool or goes there once.
 // An operation takes logarithmic time per page, and looks at most at kMostVictims pages for a new
 // one.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "divisi/core/ids.h"
 #include "divisi/core/units.h"
 #include "divisi/kv/block_key.h"
+#include "divisi/kv/known_keys.h"
 #include "divisi/kv/page_history.h"
 #include "divisi/kv/page_quarantine.h"
 #include "divisi/kv/tier_index.h"
@@ -63,8 +71,11 @@ struct TierOptions {
   int64_t lookahead = 512;         // Requests of the queue that are looked at.
   int64_t prefetch_requests = 32;  // Of these, whose pages come back from the disk.
   int64_t most_moves = 256;        // Copies on their way, of all kinds.
-  int64_t most_bad = 4096;         // Objects in quarantine.
-  int64_t remembered = 1 << 20;    // Pages in the history.
+  int64_t most_pool_moves = 32;    // Of these, to the pool;
+  int64_t most_pool_pins = 8;      // and of these, from the device.
+  int64_t most_pool_waiting = 4096;
+  int64_t most_bad = 4096;       // Objects in quarantine.
+  int64_t remembered = 1 << 20;  // Pages in the history.
 };
 
 struct PageName {
@@ -103,6 +114,9 @@ struct TierStats {
   int64_t promotions = 0;   // Of these, from the disk.
   int64_t disk_writes = 0;
   int64_t pool_puts = 0;
+  int64_t pool_puts_failed = 0;
+  int64_t pool_puts_dropped = 0;  // Not begun: the queue was full, or the page gone.
+  int64_t pool_waiting = 0;       // Now
   int64_t host_evictions = 0, disk_evictions = 0;
   int64_t saves_refused = 0;  // Host memory or the moves were full.
   int64_t failed_moves = 0;
@@ -146,6 +160,10 @@ class TierManager {
   void Bad(const BlockKey& key, Tier tier);
   bool Quarantined(const BlockKey& key, Tier tier) const { return bad_.Holds(key, tier); }
 
+  // Whether the pool has a page, as far as was heard last: of what was asked, read and put.
+  void PoolHas(const BlockKey& key, bool has) { in_pool_.Set(key, has); }
+  bool PoolHas(const BlockKey& key) const { return in_pool_.Has(key); }
+
   // A page that a start found on the disk. False when there is no room: remove it.
   bool Restore(const PageName& page);
 
@@ -164,6 +182,10 @@ class TierManager {
     TierAction action;
     bool revoked = false;  // What arrives is not to be kept.
   };
+  struct PoolPut {
+    PageName page;
+    BlockId block = -1;  // Where host memory does not get the page.
+  };
   struct Prefetch {
     std::vector<BlockKey> keys;
     size_t next = 0;
@@ -175,6 +197,8 @@ class TierManager {
   void Rerank(const BlockKey& key);
   bool CanMove(int64_t share) const;
   void StartCopy(const PageName& page, Tier from, Tier to, BlockId block);
+  void OfferToPool(const PageName& page, BlockId block);
+  void RunPool();
   bool WriteAtOnce(const PageName& page, BlockId block, Seconds now);
   bool Judge(const BlockKey& key, Seconds now);
   bool MakeHostRoom(const EvictionRank& rank, Seconds now);
@@ -196,6 +220,10 @@ class TierManager {
   UpcomingUses upcoming_;
   WriteAdmission admission_;
   PageQuarantine bad_;
+  KnownKeys in_pool_;
+  std::deque<PoolPut> pool_waiting_;
+  std::unordered_set<BlockKey, BlockKeyHash> to_pool_;  // Waiting, and on their way.
+  int64_t pool_moves_ = 0, pool_pins_ = 0;
   std::unordered_map<BlockKey, PageName, BlockKeyHash> names_;  // Never iterated to decide.
   // Pages that follow a page and that the disk knows: without it they could not be used.
   std::unordered_map<BlockKey, int64_t, BlockKeyHash> disk_children_;
