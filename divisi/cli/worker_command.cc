@@ -46,7 +46,8 @@ Compatibility CompatibilityOf(const ServeOptions& options, ServedModel& model) {
           .kv_type = ComputeTypeName(layout.type),
           .kv_layout = Format("{} layers of {} heads of {}", layout.layers, layout.kv_heads,
                               layout.head_dim),
-          .page_tokens = kBlockTokens};
+          .page_tokens = kBlockTokens,
+          .page_format = PageFormat(layout)};
 }
 
 Result<std::vector<GatewayAddress>> GatewaysOf(const WorkerCommandOptions& options) {

@@ -10,6 +10,8 @@ namespace {
 
 // Of all transfers of a process together, in seconds.
 constexpr double kLongestTime = 1e15;
+// Of a host's name, a port and a topic: far more than either has.
+constexpr size_t kMostEndpointBytes = 1024;
 
 // One function a type and direction, in the order of its fields.
 
@@ -248,6 +250,7 @@ void Put(WireWriter& out, const HelloMessage& m) {
     out.Put(*text);
   }
   out.Put(c.page_tokens);
+  out.Put(c.page_format);
   out.Put(m.pages);
   out.Put(m.max_sequences);
   out.Put(m.step_tokens);
@@ -256,6 +259,10 @@ void Put(WireWriter& out, const HelloMessage& m) {
   out.Put(m.data_address);
   PutBytes(out, m.data_descriptor);
   out.Put(m.gateways);
+  for (const std::string* text : {&m.events.live, &m.events.replay, &m.events.topic}) {
+    out.Put(*text);
+  }
+  out.Put(static_cast<uint8_t>(m.pool));
 }
 void Get(WireReader& in, HelloMessage& m) {
   m.node = GetNode(in);
@@ -267,6 +274,7 @@ void Get(WireReader& in, HelloMessage& m) {
     *text = in.GetText();
   }
   c.page_tokens = in.Get<uint32_t>();
+  c.page_format = in.GetText();
   m.pages = in.GetCount();
   m.max_sequences = in.GetCount();
   m.step_tokens = in.GetCount();
@@ -277,6 +285,11 @@ void Get(WireReader& in, HelloMessage& m) {
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
   m.gateways = in.Get<uint32_t>();
+  for (std::string* text : {&m.events.live, &m.events.replay, &m.events.topic}) {
+    *text = in.GetText();
+    in.Require(text->size() <= kMostEndpointBytes);
+  }
+  m.pool = in.GetBool();
 }
 void Put(WireWriter& out, const WelcomeMessage& m) { Put(out, m.gateway); }
 void Get(WireReader& in, WelcomeMessage& m) { m.gateway = GetNode(in); }
@@ -434,6 +447,9 @@ std::string Compatibility::DifferenceFrom(const Compatibility& other) const {
   if (page_tokens != other.page_tokens) {
     return Format("the page size differs: {} tokens here, {} there", page_tokens,
                   other.page_tokens);
+  }
+  if (page_format != other.page_format) {
+    return Format("the page format differs: {} here, {} there", page_format, other.page_format);
   }
   return "";
 }

@@ -18,7 +18,7 @@
 namespace divisi {
 
 // Raised with any change of a message.
-inline constexpr uint32_t kClusterProtocol = 5;
+inline constexpr uint32_t kClusterProtocol = 6;
 // A prompt of a million tokens is 4 MB; the bound keeps a stranger from asking for memory.
 inline constexpr uint32_t kMostFrameBytes = uint32_t{64} << 20;
 
@@ -30,9 +30,18 @@ struct Compatibility {
   std::string kv_type;    // "bfloat16"
   std::string kv_layout;  // Layers, heads, dimensions
   uint32_t page_tokens = 16;
+  std::string page_format;  // As the keys of its pages have it (KeySpace)
 
   // "the model differs: 3f2a... here, 77b0... there"; empty where all is the same.
   std::string DifferenceFrom(const Compatibility& other) const;
+};
+
+// Where a worker publishes what its caches hold (kv/event_socket.h): a PUB and a ROUTER socket.
+struct EventEndpoints {
+  std::string live;    // "tcp://10.0.0.2:5557"; empty: it publishes nothing
+  std::string replay;  // Empty: it repeats nothing
+  std::string topic;
+  friend bool operator==(const EventEndpoints&, const EventEndpoints&) = default;
 };
 
 // A worker to the gateway, first.
@@ -49,6 +58,8 @@ struct HelloMessage {
   std::string data_address;  // Of its page memory; empty: it takes part in no transfer
   std::vector<std::byte> data_descriptor;
   uint32_t gateways = 1;  // That it is to be connected to, this one included
+  EventEndpoints events;
+  bool pool = false;  // Its prompts' prefixes may come from the remote pool
 };
 // The gateway to a worker: it is in, as this gateway's.
 struct WelcomeMessage {

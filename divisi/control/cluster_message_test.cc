@@ -38,7 +38,9 @@ std::vector<ClusterMessage> Samples() {
                    .context = 80,
                    .data_address = "tcp",
                    .data_descriptor = {std::byte{1}, std::byte{2}},
-                   .gateways = 2},
+                   .gateways = 2,
+                   .events = {"tcp://10.0.0.2:5557", "tcp://10.0.0.2:5558", "kv@w@m"},
+                   .pool = true},
       WelcomeMessage{{3}},
       RejectMessage{"no", true},
       PingMessage{},
@@ -75,6 +77,7 @@ TEST(ClusterMessageTest, EveryMessageComesThrough) {
   }
   const auto hello = DecodeClusterMessage(EncodeClusterMessage(Samples().front()));
   EXPECT_EQ(std::get<HelloMessage>(*hello).context, 80);
+  EXPECT_EQ(std::get<HelloMessage>(*hello).events.replay, "tcp://10.0.0.2:5558");
   const auto relay = DecodeClusterMessage(
       EncodeClusterMessage(RelayMessage{{1}, {2}, ServeMessage{{{7}, 8, 9}, Sample()}}));
   const auto& request = std::get<ServeMessage>(std::get<RelayMessage>(*relay).message).request;
@@ -127,6 +130,7 @@ TEST(ClusterMessageTest, RefusesWhatIsOutOfBounds) {
   EXPECT_TRUE(read(HelloMessage{.context = std::numeric_limits<int32_t>::max()}));
   EXPECT_FALSE(read(HelloMessage{.context = int64_t{1} << 31}));
   EXPECT_FALSE(read(HelloMessage{.context = -1}));
+  EXPECT_FALSE(read(HelloMessage{.events = {.live = std::string(2000, 'x')}}));
   ReportMessage report;
   report.counters.prefill_tokens = -1;
   EXPECT_FALSE(read(report));
@@ -146,6 +150,7 @@ TEST(ClusterMessageTest, NamesTheFieldThatDiffers) {
   EXPECT_NE(with([](auto& c) { c.kv_type = "b"; }).find("KV type"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.kv_layout = "b"; }).find("layout"), std::string::npos);
   EXPECT_NE(with([](auto& c) { c.page_tokens = 32; }).find("page size"), std::string::npos);
+  EXPECT_NE(with([](auto& c) { c.page_format = "2"; }).find("page format"), std::string::npos);
 }
 
 }  // namespace

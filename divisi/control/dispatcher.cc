@@ -18,7 +18,8 @@ const char* RetryReasonName(RetryReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now) {
+Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now,
+                                           std::vector<BlockKey> pages) {
   if (waiting_ >= options_.max_waiting) {
     return Error{Code::kResourceExhausted,
                  Format("{} requests are waiting, which is the limit; retry later", waiting_)};
@@ -27,6 +28,7 @@ Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now) {
   const uint64_t number = ++last_number_;
   Job& job = jobs_[number];
   job.request = std::move(request);
+  job.pages = std::move(pages);
   job.give_up_at = now + options_.times.total + ForPrompt(job);
   job.deadline = now;
   job.backoff = options_.times.backoff;
@@ -283,8 +285,8 @@ void Dispatcher::State::Tick(Seconds now) {
 
 // ---- The public face
 
-Dispatcher::Dispatcher(NodeId self, DispatcherOptions options)
-    : state_(std::make_unique<State>(self, options)) {}
+Dispatcher::Dispatcher(NodeId self, DispatcherOptions options, PageDirectory* directory)
+    : state_(std::make_unique<State>(self, options, directory)) {}
 Dispatcher::~Dispatcher() = default;
 void Dispatcher::AddWorker(NodeId node, WorkerRole role, WorkerCapacity capacity) {
   state_->AddWorker(node, role, capacity);
@@ -297,8 +299,8 @@ void Dispatcher::Report(NodeId node, const WorkerRates& rates, int64_t prompt_ba
                         Seconds now) {
   state_->Report(node, rates, prompt_backlog, now);
 }
-Result<uint64_t> Dispatcher::Submit(Request request, Seconds now) {
-  return state_->Submit(std::move(request), now);
+Result<uint64_t> Dispatcher::Submit(Request request, Seconds now, std::vector<BlockKey> pages) {
+  return state_->Submit(std::move(request), now, std::move(pages));
 }
 void Dispatcher::Cancel(uint64_t request, Seconds now) { state_->Cancel(request, now); }
 void Dispatcher::Receive(NodeId from, HandoffMessage message, Seconds now) {

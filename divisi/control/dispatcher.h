@@ -24,6 +24,7 @@
 
 #include "divisi/control/handoff.h"
 #include "divisi/control/route_choice.h"
+#include "divisi/kv/page_directory.h"
 
 namespace divisi {
 
@@ -51,7 +52,8 @@ struct DispatchEvent {
 struct WorkerCapacity {
   int64_t max_sequences = 0;  // At once; 0: not known, a refusal tells
   int64_t step_tokens = 2048;
-  Bytes page;  // Bytes of one
+  Bytes page;         // Bytes of one
+  bool pool = false;  // Its prompts' prefixes may come from the remote pool
 };
 
 struct WorkerLoad {
@@ -87,7 +89,8 @@ struct RouteNote {
 
 class Dispatcher {
  public:
-  Dispatcher(NodeId self, DispatcherOptions options);
+  // directory: who holds which pages, outlives this; null: not known.
+  Dispatcher(NodeId self, DispatcherOptions options, PageDirectory* directory = nullptr);
   ~Dispatcher();
 
   // A worker that takes requests from now on, drained before or not, or whose role changed: what it
@@ -102,8 +105,10 @@ class Dispatcher {
   // gateway.
   void Report(NodeId node, const WorkerRates& rates, int64_t prompt_backlog, Seconds now);
 
+  // pages: keys of the pages of its prompt that it can share (SharedPromptKeys), to be looked up in
+  // the directory for each attempt.
   // Errors: kResourceExhausted when max_waiting are waiting; kUnavailable without workers.
-  Result<uint64_t> Submit(Request request, Seconds now);
+  Result<uint64_t> Submit(Request request, Seconds now, std::vector<BlockKey> pages = {});
   // No event follows. Nothing happens for an ended or unknown one.
   void Cancel(uint64_t request, Seconds now);
   void Receive(NodeId from, HandoffMessage message, Seconds now);

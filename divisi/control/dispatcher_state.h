@@ -15,13 +15,14 @@ namespace divisi {
 
 class Dispatcher::State {
  public:
-  State(NodeId self, DispatcherOptions options) : self_(self), options_(options) {}
+  State(NodeId self, DispatcherOptions options, PageDirectory* directory)
+      : self_(self), options_(options), directory_(directory) {}
 
   void AddWorker(NodeId node, WorkerRole role, WorkerCapacity capacity);
   void Drain(NodeId node, Seconds now, Seconds within);
   void RemoveWorker(NodeId node, Seconds now);
   void Report(NodeId node, const WorkerRates& rates, int64_t prompt_backlog, Seconds now);
-  Result<uint64_t> Submit(Request request, Seconds now);
+  Result<uint64_t> Submit(Request request, Seconds now, std::vector<BlockKey> pages);
   void Cancel(uint64_t request, Seconds now);
   void Receive(NodeId from, HandoffMessage message, Seconds now);
   void Tick(Seconds now);
@@ -41,6 +42,7 @@ class Dispatcher::State {
     enum class Phase { kQueued, kReserving, kPrefilling, kDecoding };
     Phase phase = Phase::kQueued;
     Request request;
+    std::vector<BlockKey> pages;  // Of its prompt
     uint32_t attempt = 0;
     std::optional<NodeId> prefill;  // Of this attempt
     std::optional<NodeId> decode;   // Or who runs the whole of it
@@ -111,6 +113,7 @@ class Dispatcher::State {
   }
   WorkerRates RatesOf(const Node& node) const;
   std::vector<RouteWorker> Workers(Seconds now) const;
+  void FindPrefixes(const Job& job, std::vector<RouteWorker>& workers, Seconds now) const;
   RouteRules Rules() const;
   std::optional<RouteChoice> Choose(const Job& job, Seconds now);
   bool CouldRun() const;  // Whether somebody takes requests, given room
@@ -122,6 +125,7 @@ class Dispatcher::State {
 
   const NodeId self_;
   const DispatcherOptions options_;
+  PageDirectory* const directory_;  // Null: who holds what is not known
   std::map<NodeId, Node> nodes_;
   std::map<uint64_t, Job> jobs_;
   std::set<uint64_t> queue_;  // kQueued; numbers rise with arrival

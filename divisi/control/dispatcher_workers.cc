@@ -1,4 +1,5 @@
 #include "divisi/control/dispatcher_state.h"
+#include "divisi/control/route_prefix.h"
 
 namespace divisi {
 
@@ -166,6 +167,18 @@ RouteRules Dispatcher::State::Rules() const {
           .estimate = {.bytes_per_token = page / int64_t{kBlockTokens}}};
 }
 
+// What each has of the prompt: looked up once for all of them.
+void Dispatcher::State::FindPrefixes(const Job& job, std::vector<RouteWorker>& workers,
+                                     Seconds now) const {
+  if (directory_ == nullptr || job.pages.empty()) return;
+  std::vector<PrefixHolder> holders;
+  for (const RouteWorker& worker : workers) {
+    holders.push_back({worker.node, nodes_.at(worker.node).capacity.pool});
+  }
+  const std::vector<RoutePrefix> prefixes = RoutePrefixes(*directory_, job.pages, holders, now);
+  for (size_t i = 0; i < workers.size(); ++i) workers[i].prefix = prefixes[i];
+}
+
 std::optional<RouteChoice> Dispatcher::State::Choose(const Job& job, Seconds now) {
   std::vector<RouteWorker> workers = Workers(now);
   const auto failed = [&](const RouteWorker& worker) {
@@ -178,6 +191,7 @@ std::optional<RouteChoice> Dispatcher::State::Choose(const Job& job, Seconds now
   std::erase_if(workers, [&](const RouteWorker& worker) {
     return failed(worker) && others.contains(worker.role);
   });
+  FindPrefixes(job, workers, now);
   return ChooseRoute(job.prompt_tokens(), workers, Rules(), turns_);
 }
 

@@ -8,7 +8,8 @@ namespace divisi {
 
 GatewayCore::GatewayCore(NodeId self, GatewayCoreOptions options)
     : self_(self),
-      dispatcher_(self, std::move(options.dispatch)),
+      pages_(std::move(options.pages)),
+      dispatcher_(self, std::move(options.dispatch), pages_.directory()),
       registry_(self, std::move(options.registry)) {}
 
 std::vector<GatewayAction> GatewayCore::TakeActions() { return std::exchange(actions_, {}); }
@@ -80,6 +81,14 @@ void GatewayCore::Take(const DirectoryEvent& event, Seconds now) {
   if (key->kind == MemberKind::kDead && there) registry_.Declared(key->node);
 }
 
+void GatewayCore::Heard(NodeId holder, const EventUpdate& update, Seconds) {
+  pages_.Heard(holder, update);
+}
+
+void GatewayCore::HeardStore(uint64_t store, const EventUpdate& update, Seconds) {
+  pages_.HeardStore(store, update);
+}
+
 void GatewayCore::Tick(Seconds now) {
   registry_.Tick(now);
   dispatcher_.Tick(now);
@@ -88,8 +97,15 @@ void GatewayCore::Tick(Seconds now) {
 
 // ---- Clients and operators
 
-Result<uint64_t> GatewayCore::Submit(Request request, Seconds now) {
-  auto number = dispatcher_.Submit(std::move(request), now);
+std::optional<KeySpace> GatewayCore::PageSpace() const {
+  const Compatibility& members = registry_.compatibility();
+  if (pages_.directory() == nullptr || members.page_format.empty()) return std::nullopt;
+  return KeySpace{.model_fingerprint = {members.model.begin(), members.model.end()},
+                  .page_format = members.page_format};
+}
+
+Result<uint64_t> GatewayCore::Submit(Request request, Seconds now, std::vector<BlockKey> pages) {
+  auto number = dispatcher_.Submit(std::move(request), now, std::move(pages));
   Settle(now);
   return number;
 }
@@ -123,6 +139,10 @@ void GatewayCore::Settle(Seconds now) {
   for (RegistryAction& action : registry_.TakeActions()) {
     std::visit([&](auto& each) { Do(each, now); }, action);
   }
+  pages_.Members(registry_);
+  for (ClusterPages::Action& action : pages_.TakeActions()) {
+    std::visit([&](auto& each) { actions_.emplace_back(std::move(each)); }, action);
+  }
   for (Outgoing& outgoing : dispatcher_.TakeMessages()) {
     const auto link = registry_.LinkOf(outgoing.to);
     if (!link) continue;  // Its lease, or a retry, ends it.
@@ -138,7 +158,8 @@ void GatewayCore::Do(JoinedAction& action, Seconds) {
   dispatcher_.AddWorker(action.node, action.role,
                         {.max_sequences = hello.max_sequences,
                          .step_tokens = hello.step_tokens,
-                         .page = Bytes(hello.page_bytes)});
+                         .page = Bytes(hello.page_bytes),
+                         .pool = hello.pool});
 }
 
 void GatewayCore::Do(DrainAction& action, Seconds now) {

@@ -1,17 +1,20 @@
 // One gateway of a cluster, without its connections, threads and clock: who is there (Registry) and
-// who does what (Dispatcher), joined. A pure state machine that a process and the simulation run
-// alike: what came over connections (which are numbers), what happened in the directory, what
-// clients and operators want and the time go in; what is to be sent, closed and written comes out.
+// who does what (Dispatcher), joined, with what workers hold of KV (ClusterPages). A pure state
+// machine that a process and the simulation run alike: what came over connections (which are
+// numbers), what happened in the directory, what clients and operators want and the time go in;
+// what is to be sent, closed and written comes out.
 //
 // What comes out is to be done in its order, before the next input.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "divisi/control/cluster_message.h"
+#include "divisi/control/cluster_pages.h"
 #include "divisi/control/directory.h"
 #include "divisi/control/dispatcher.h"
 #include "divisi/control/registry.h"
@@ -21,6 +24,7 @@ namespace divisi {
 struct GatewayCoreOptions {
   DispatcherOptions dispatch;
   RegistryOptions registry;
+  std::optional<PageDirectory> pages;  // None: workers' events are not followed
 };
 
 // A member's report has come, and lies in the registry.
@@ -32,8 +36,8 @@ struct QueryAction {
   LinkId link = 0;
   std::vector<std::string> words;
 };
-using GatewayAction =
-    std::variant<SendAction, CloseAction, DirectoryAction, ReportedAction, QueryAction, NoteAction>;
+using GatewayAction = std::variant<SendAction, CloseAction, DirectoryAction, ReportedAction,
+                                   QueryAction, NoteAction, FollowAction, UnfollowAction>;
 
 class GatewayCore {
  public:
@@ -45,11 +49,16 @@ class GatewayCore {
   void Ended(LinkId link, const std::string& why, Seconds now);
   // Requires RegistryOptions::lease.
   void Told(const DirectoryEvent& event, Seconds now);
+  // What a followed member's events told, in order; of others nothing changes.
+  void Heard(NodeId holder, const EventUpdate& update, Seconds now);
+  // The same of one of the pool's stores, each a number; one that is lost is told to forget.
+  void HeardStore(uint64_t store, const EventUpdate& update, Seconds now);
   // Every 20 ms or so.
   void Tick(Seconds now);
 
   // ---- Clients: as of Dispatcher
-  Result<uint64_t> Submit(Request request, Seconds now);
+  // pages: the SharedPromptKeys of the request in PageSpace(), where there is one.
+  Result<uint64_t> Submit(Request request, Seconds now, std::vector<BlockKey> pages = {});
   void Cancel(uint64_t request, Seconds now);
 
   // ---- Operators. Requires: a member.
@@ -62,7 +71,12 @@ class GatewayCore {
   std::vector<DispatchEvent> TakeEvents() { return dispatcher_.TakeEvents(); }
   std::vector<RouteNote> TakeChoices() { return dispatcher_.TakeChoices(); }
 
+  // What pages of its members' requests are named in, but for the salt. None: what they hold is not
+  // known, so that keys are of no use.
+  std::optional<KeySpace> PageSpace() const;
+
   NodeId self() const { return self_; }
+  const PageDirectory* pages() const { return pages_.directory(); }
   const Dispatcher& dispatcher() const { return dispatcher_; }
   const Registry& registry() const { return registry_; }
 
@@ -84,6 +98,7 @@ class GatewayCore {
   void Do(BuryAction& action, Seconds now);
 
   const NodeId self_;
+  ClusterPages pages_;
   Dispatcher dispatcher_;
   Registry registry_;
   std::vector<GatewayAction> actions_;

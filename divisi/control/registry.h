@@ -132,6 +132,8 @@ class Registry {
   std::optional<NodeId> NodeOf(LinkId link) const;
   std::optional<LinkId> LinkOf(NodeId node) const;
   const std::map<NodeId, Member>& members() const { return members_; }
+  // What members have in common; of those that were, where there are none.
+  const Compatibility& compatibility() const { return expected_; }
   // Declared dead, or left: never a member again.
   bool IsGone(NodeId node) const { return gone_.contains(node); }
   // The worker that an operator means: by its id (NodeText), or by its name, where one that

@@ -42,12 +42,15 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Seconds now) : options_(std::m
 }
 WorkerCore::~WorkerCore() = default;
 
-void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoaderOptions> tiers) {
+void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoaderOptions> tiers,
+                       EventEndpoints events) {
   actions_.clear();
   if (worker_) actions_.emplace_back(DropAction{WorkerKey(self_)});
   membership_.BeNew();
   self_ = self;
   memory_ = std::move(memory);
+  events_ = std::move(events);
+  pool_ = tiers && tiers->tiers.pool;
   worker_ = std::make_unique<Worker>(self_, options_.scheduler, options_.times, options_.page);
   if (tiers) worker_->UseTiers(*std::move(tiers));
   stepping_ = false;
@@ -67,7 +70,9 @@ HelloMessage WorkerCore::Hello() const {
           .page_bytes = options_.page.value,
           .data_address = memory_.address,
           .data_descriptor = memory_.descriptor,
-          .gateways = static_cast<uint32_t>(membership_.gateways())};
+          .gateways = static_cast<uint32_t>(membership_.gateways()),
+          .events = events_,
+          .pool = pool_};
 }
 
 std::vector<WorkerAction> WorkerCore::TakeActions() { return std::exchange(actions_, {}); }

@@ -86,7 +86,9 @@ class WorkerCore {
   // A new life, also the first: nothing of the old one is known any more, no answer to its actions
   // is to come, and none of its plans is read.
   // tiers: below its device, if there are any; options.scheduler reports pages then.
-  void BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoaderOptions> tiers = {});
+  // events: where the process publishes what it holds.
+  void BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoaderOptions> tiers = {},
+             EventEndpoints events = {});
 
   // ---- The world
   // same_machine: of the gateway and this process.
@@ -153,6 +155,8 @@ class WorkerCore {
   // Of this life
   NodeId self_;
   PageMemory memory_;
+  EventEndpoints events_;
+  bool pool_ = false;
   std::unique_ptr<Worker> worker_;
   bool stepping_ = false;
   std::optional<std::string> dead_;  // Why, once it was told so

@@ -18,7 +18,6 @@
 
 namespace divisi {
 
-inline constexpr int kTiers = 4;
 inline constexpr int kHolderSlots = 256;
 inline constexpr int kSlotWords = kHolderSlots / 64;
 using SlotMask = std::array<uint64_t, kSlotWords>;

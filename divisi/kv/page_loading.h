@@ -29,7 +29,6 @@
 
 namespace divisi {
 
-inline constexpr size_t kTiers = 4;
 const char* TierName(Tier tier);  // "host"
 
 // The tiers below the device; one that is missing finds nothing and takes nothing.

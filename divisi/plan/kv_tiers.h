@@ -28,6 +28,7 @@ Bytes CapacityToKeep(BytesPerSecond production, Seconds interval);
 int64_t WholeObjects(Bytes capacity, Bytes object);
 
 enum class Tier { kDevice, kHost, kDisk, kRemote };
+inline constexpr int kTiers = 4;
 
 // Payload rates of one direction.
 struct TierRates {

@@ -38,6 +38,8 @@ struct ClusterBackend::State {
   void Do(const ReportedAction& action);
   void Do(const QueryAction& action);
   void Do(const NoteAction& action);
+  void Do(const FollowAction&) {}
+  void Do(const UnfollowAction&) {}
   // Does what the core asks for, and turns its clients' events into tellings.
   void Collect();
 

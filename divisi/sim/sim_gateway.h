@@ -38,6 +38,8 @@ class SimGateway {
   void Do(const ReportedAction&) {}
   void Do(const QueryAction&) {}
   void Do(const NoteAction&) {}
+  void Do(const FollowAction&) {}
+  void Do(const UnfollowAction&) {}
 
   const SimWorld world_;
   GatewayCore core_;

@@ -1,0 +1,78 @@
+#include "divisi/control/route_prefix.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "divisi/core/check.h"
+
+namespace divisi {
+namespace {
+
+constexpr NodeId kFirst{11}, kSecond{12};
+constexpr Seconds kNow{1};
+using Tokens = std::array<int64_t, 4>;
+
+Request Asking(int64_t tokens) {
+  Request request;
+  for (int64_t i = 0; i < tokens; ++i) request.prompt.push_back(static_cast<TokenId>(i));
+  return request;
+}
+
+PageDirectory Directory() {
+  auto directory = PageDirectory::Create({.pages = 1000});
+  CHECK(directory.ok());
+  for (const NodeId holder : {kFirst, kSecond, kPoolHolder}) CHECK(directory->Join(holder).ok());
+  return *std::move(directory);
+}
+
+TEST(RoutePrefixTest, KeysAreThoseOfTheWorkersAndSpareTheLastToken) {
+  const KeySpace space{.model_fingerprint = {1, 2}, .page_format = "f"};
+  EXPECT_TRUE(SharedPromptKeys(space, Asking(0)).empty());
+  EXPECT_TRUE(SharedPromptKeys(space, Asking(16)).empty());
+  const auto keys = SharedPromptKeys(space, Asking(33));
+  ASSERT_EQ(keys.size(), 2u);
+  std::vector<BlockKey> expected;
+  ExtendKeys(RootKey(space), Asking(33).prompt, 2, expected);
+  EXPECT_EQ(keys, expected);
+  Request scored = Asking(33);
+  scored.prompt_logprobs = 0;
+  EXPECT_TRUE(SharedPromptKeys(space, scored).empty());
+  Request salted = Asking(33);
+  salted.cache_salt = "tenant";
+  EXPECT_NE(SharedPromptKeys(space, salted), keys);
+}
+
+TEST(RoutePrefixTest, CountsLeadingTokensInATierOrAFasterOne) {
+  PageDirectory directory = Directory();
+  const auto keys = SharedPromptKeys({}, Asking(161));
+  const std::span all(keys);
+  directory.Stored(kFirst, Tier::kDevice, all.first(2));
+  directory.Stored(kFirst, Tier::kHost, all.subspan(2, 3));
+  directory.Stored(kSecond, Tier::kDisk, all.first(4));
+  directory.Stored(kPoolHolder, Tier::kRemote, all.first(8));
+  directory.Promise(kSecond, all.first(9), Seconds(5), kNow);
+  const auto found = RoutePrefixes(
+      directory, keys, std::vector<PrefixHolder>{{kFirst, true}, {kSecond, false}, {{99}, true}},
+      kNow);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].tokens, (Tokens{32, 80, 80, 128}));
+  EXPECT_EQ(found[0].promised, 128);
+  EXPECT_EQ(found[1].tokens, (Tokens{0, 0, 64, 64}));
+  EXPECT_EQ(found[1].promised, 144);
+  EXPECT_EQ(found[2].tokens, (Tokens{0, 0, 0, 128}));
+}
+
+TEST(RoutePrefixTest, OddsAreThoseLearnedOfTheWorker) {
+  PageDirectory directory = Directory();
+  for (int i = 0; i < 100; ++i) directory.Used(kSecond, Tier::kHost, 4, 1);
+  const auto keys = SharedPromptKeys({}, Asking(40));
+  const auto found =
+      RoutePrefixes(directory, keys, std::vector<PrefixHolder>{{kFirst}, {kSecond}}, kNow);
+  EXPECT_EQ(found[0].odds[1], directory.Odds(kFirst, Tier::kHost));
+  EXPECT_EQ(found[1].odds[1], directory.Odds(kSecond, Tier::kHost));
+  EXPECT_LT(found[1].odds[1], 0.5);
+}
+
+}  // namespace
+}  // namespace divisi
