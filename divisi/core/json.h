@@ -62,7 +62,8 @@ class Json {
 
   // The member's value; nullptr when absent or when this is not an object. Linear in the members.
   const Json* Find(std::string_view key) const;
-  // Sets or replaces a member; of repeated ones the first stays. Requires: an object, or null, which becomes one.
+  // Sets or replaces a member; of repeated ones the first stays. Requires: an object, or null,
+  // which becomes one.
   Json& Set(std::string_view key, Json value);
   // Requires: an array, or null, which becomes one.
   void Append(Json value);
