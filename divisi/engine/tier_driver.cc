@@ -1,7 +1,10 @@
 #include "divisi/engine/tier_driver.h"
 
+#include <array>
 #include <mutex>
 #include <utility>
+
+#include "divisi/kv/tier_rates.h"
 
 namespace divisi {
 namespace {
@@ -19,6 +22,7 @@ struct TierDriver::State {
   std::shared_ptr<DiskStore> disk;
   std::shared_ptr<RemotePageStore> remote;
   DiskScan found;
+  std::array<RecentRate, kTiers> recent;
   std::mutex mutex;
   std::function<void()> wake;         // Guarded by mutex.
   std::unique_ptr<RemoteIndex> pool;  // With remote
@@ -35,7 +39,7 @@ struct TierDriver::State {
   Result<void> OpenStores(Logger& logger);
   void OpenPool();
   void TakeResults(PrefixLoader& loader, Seconds now);
-  TierSpeeds Speeds(Seconds per_token) const;
+  TierSpeeds Speeds(Seconds per_token, Seconds now);
   void Begin(PrefixLoader& loader, LoadOrder order, Seconds now);
   void Begin(PrefixLoader& loader, const TierAction& action, Seconds now);
 };
@@ -117,7 +121,7 @@ void TierDriver::Restore(PrefixLoader& loader) {
 void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
   State& s = *state_;
   s.TakeResults(loader, now);
-  loader.SetSpeeds(s.Speeds(per_token));
+  loader.SetSpeeds(s.Speeds(per_token, now));
   loader.Tick(now);
   // Nobody follows what this worker holds yet.
   loader.TakePageChanges();
@@ -152,9 +156,12 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
   }
 }
 
-TierSpeeds TierDriver::State::Speeds(Seconds per_token) const {
+TierSpeeds TierDriver::State::Speeds(Seconds per_token, Seconds now) {
   const TierIoStats stats = io->stats();
-  const auto rate = [&](Tier tier) { return stats.tiers[static_cast<size_t>(tier)].read_rate; };
+  const auto rate = [&](Tier tier) {
+    const auto index = static_cast<size_t>(tier);
+    return recent[index].Of(stats.tiers[index].read, stats.tiers[index].read_rate, now);
+  };
   return {.host = rate(Tier::kHost),
           .disk = rate(Tier::kDisk),
           .remote = rate(Tier::kRemote),

@@ -470,6 +470,15 @@ TEST(LayerGroupsTest, RiseAndFallAndHoldEachLayerOnce) {
   }
 }
 
+TEST(RecentRateTest, WhatIsNotUsedIsForgotten) {
+  RecentRate recent;
+  const BytesPerSecond slow(10);
+  EXPECT_EQ(recent.Of(Bytes(100), slow, Seconds(1)).value, 10);
+  EXPECT_EQ(recent.Of(Bytes(100), slow, Seconds(30)).value, 10);
+  EXPECT_EQ(recent.Of(Bytes(100), slow, Seconds(31)).value, 0);
+  EXPECT_EQ(recent.Of(Bytes(101), slow, Seconds(40)).value, 10);
+}
+
 TEST(MeasuredRateTest, FollowsTheTrafficAndForgetsAStall) {
   MeasuredRate rate;
   EXPECT_EQ(rate.rate(), BytesPerSecond(0));

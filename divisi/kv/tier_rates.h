@@ -25,4 +25,24 @@ class MeasuredRate {
   double bytes_ = 0, seconds_ = 0;
 };
 
+// A rate that is forgotten when nothing moves for kForget: what was slow once and is not used for
+// that must be tried again some time.
+class RecentRate {
+ public:
+  static constexpr Seconds kForget{30};
+
+  // moved: in all, so far; 0: not known.
+  BytesPerSecond Of(Bytes moved, BytesPerSecond rate, Seconds now) {
+    if (moved > moved_) {
+      moved_ = moved;
+      at_ = now;
+    }
+    return now - at_ < kForget ? rate : BytesPerSecond(0);
+  }
+
+ private:
+  Bytes moved_;
+  Seconds at_;
+};
+
 }  // namespace divisi
