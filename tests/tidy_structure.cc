@@ -83,7 +83,9 @@ const std::vector<Banned>& BannedCalls() {
         "divisi/control/etcd_directory", "divisi/control/step_thread",
         "divisi/control/store_client", "divisi/kv/event_socket", "divisi/kv/redis_store",
         // Reads and writes of pages that may hang.
-        "divisi/kv/tier_io."}},
+        "divisi/kv/tier_io.",
+        // Stands for a pool's thread in tests.
+        "divisi/kv/remote_pages_fixture"}},
       {"std::async", "a ThreadPool (core/thread_pool.h)", {}},
       {"sleep_for", "an event with its time", {"divisi/core/", "divisi/net/", "divisi/cli/"}},
       {"system_clock", "UnixSeconds (core/clock.h)", {"divisi/core/clock.cc"}},

@@ -216,6 +216,67 @@ TEST(PrefixLoaderTest, WhatAnotherHostPutIntoThePoolIsFound) {
   EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
 }
 
+TEST(PrefixLoaderTest, APoolServesWithoutHostMemory) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.loader.tiers = {.pool = true};
+  Host first(setup, tiers);
+  ASSERT_TRUE(first.Add(Prompt(1, 70)).ok());
+  first.RunAll();
+  EXPECT_EQ(first.In(Tier::kRemote).size(), 4);
+  Host second(setup, tiers);
+  ASSERT_TRUE(second.Add(Prompt(2, 70)).ok());
+  second.RunAll();
+  EXPECT_EQ(second.cached_.at(2), 64);
+  EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
+  EXPECT_EQ(second.loader_.stats().tiers.pool_puts, 0);  // They are there.
+}
+
+TEST(PrefixLoaderTest, WhatCameFromThePoolIsInHostMemoryNextTime) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.loader.tiers = {.host_pages = 100, .pool = true};
+  Host first(setup, tiers);
+  ASSERT_TRUE(first.Add(Prompt(1, 70)).ok());
+  first.RunAll();
+  Tiers others;
+  others.of[3] = tiers.of[3];
+  Host second(setup, others);
+  ASSERT_TRUE(second.Add(Prompt(2, 70)).ok());
+  second.RunAll();
+  EXPECT_EQ(second.cached_.at(2), 64);
+  EXPECT_EQ(second.In(Tier::kHost).size(), 4);
+  EXPECT_EQ(second.loader_.stats().tiers.pool_puts, 0);
+  PushOut(second);
+  second.In(Tier::kRemote).clear();
+  ASSERT_TRUE(second.Add(Prompt(3, 70)).ok());
+  second.RunAll();
+  EXPECT_EQ(second.cached_.at(3), 64);
+}
+
+TEST(PrefixLoaderTest, ADamagedPageOfThePoolIsComputedAndPutAnew) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.loader.tiers = {.pool = true};
+  Host first(setup, tiers);
+  ASSERT_TRUE(first.Add(Prompt(1, 70)).ok());
+  first.RunAll();
+  Host second(setup, tiers);
+  ASSERT_TRUE(second.Add(Prompt(2, 70)).ok());
+  second.Tick();
+  second.Answer();
+  second.Carry(2);  // The third is bad.
+  second.RunAll();
+  EXPECT_EQ(second.cached_.at(2), 32);
+  EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
+  EXPECT_EQ(second.loader_.stats().tiers.bad_objects, 1);
+  EXPECT_EQ(second.loader_.stats().tiers.pool_puts, 1);
+  PushOut(second);
+  ASSERT_TRUE(second.Add(Prompt(3, 70)).ok());
+  second.RunAll();
+  EXPECT_EQ(second.cached_.at(3), 64);
+}
+
 TEST(PrefixLoaderTest, APoolThatDoesNotAnswerCostsItsBound) {
   Tiers tiers;
   HostSetup setup;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -48,6 +49,8 @@ struct TestPoolOptions {
   size_t places = 16;
   MemoryNetworkOptions network;
   Seconds control_delay{100e-6};
+  std::span<std::byte> memory;  // Of the client; empty: one of its own.
+  std::function<void(const RemoteDone&)> told = [](const RemoteDone&) {};  // Of each end
 };
 
 class TestPool {
@@ -57,7 +60,8 @@ class TestPool {
   explicit TestPool(const TestPoolOptions& options)
       : options_(options), network_(options.network, clock_), nodes_(options.nodes) {
     for (size_t i = 0; i < nodes_.size(); ++i) Start(i);
-    memory_.resize(options.places * kStoreObject);
+    own_memory_.resize(options.memory.empty() ? options.places * kStoreObject : 0);
+    memory_ = options.memory.empty() ? std::span(own_memory_) : options.memory;
     OpenClient();
   }
 
@@ -111,7 +115,7 @@ class TestPool {
   StorePool& pool() { return *pool_; }
   StoreNode& node(size_t index) { return *nodes_[index].store; }
   std::span<std::byte> place(size_t index) {
-    return std::span(memory_).subspan(index * kStoreObject, kStoreObject);
+    return memory_.subspan(index * kStoreObject, kStoreObject);
   }
   Seconds now() const { return clock_.Now(); }
 
@@ -156,6 +160,7 @@ class TestPool {
     for (RemoteDone& done : pool_->TakeDone()) {
       if (done.ended) ended_[done.call] = done;
       if (done.released) released_[done.call] = clock_.Now();
+      options_.told(done);
     }
   }
   void Run(Seconds time) {
@@ -285,7 +290,8 @@ class TestPool {
   std::vector<Node> nodes_;
   uint64_t last_id_ = 0;
   NodeId client_id_ = kClient;
-  std::vector<std::byte> memory_;
+  std::vector<std::byte> own_memory_;
+  std::span<std::byte> memory_;
   std::unique_ptr<Transport> client_;
   std::optional<StorePool> pool_;
   std::deque<Frame> to_node_, to_pool_;

@@ -8,71 +8,10 @@
 #include <set>
 
 #include "divisi/core/random.h"
+#include "divisi/kv/tier_manager_fixture.h"
 
 namespace divisi {
 namespace {
-
-BlockKey KeyOf(int64_t number) {
-  BlockKey key;
-  for (int i = 0; i < 8; ++i) key.bytes[i] = static_cast<uint8_t>(number >> (8 * i));
-  return key;
-}
-
-std::vector<BlockKey> Chain(int64_t first, int64_t pages) {
-  std::vector<BlockKey> keys;
-  for (int64_t i = 0; i < pages; ++i) keys.push_back(KeyOf(first + i));
-  return keys;
-}
-
-PageName NameOf(const std::vector<BlockKey>& chain, size_t i) {
-  return {.key = chain[i],
-          .parent = i == 0 ? KeyOf(0) : chain[i - 1],
-          .root = KeyOf(0),
-          .position = static_cast<int64_t>(i)};
-}
-
-// A manager with a driver that ends every copy when asked to.
-class Driver {
- public:
-  explicit Driver(const TierOptions& options) : tiers(options) {}
-
-  void CarryOut(bool ok = true) {
-    for (auto actions = tiers.TakeActions(); !actions.empty(); actions = tiers.TakeActions()) {
-      for (const TierAction& action : actions) {
-        taken.push_back(action);
-        if (action.kind == TierAction::Kind::kCopy) tiers.Done(action.id, ok, now);
-      }
-    }
-    tiers.Verify();
-  }
-
-  void Start(const std::vector<BlockKey>& chain) {
-    tiers.Used(chain);
-    for (size_t i = 0; i < chain.size(); ++i) tiers.Complete(NameOf(chain, i), BlockId(i), now);
-  }
-
-  void Serve(const std::vector<BlockKey>& chain) {
-    tiers.Used(chain);
-    for (size_t i = 0; i < chain.size(); ++i) {
-      tiers.Complete(NameOf(chain, i), BlockId(i), now);
-      CarryOut();
-    }
-  }
-
-  int64_t Copies(Tier to) const {
-    return std::ranges::count_if(taken, [&](const TierAction& action) {
-      return action.kind == TierAction::Kind::kCopy && action.to == to;
-    });
-  }
-
-  TierManager tiers;
-  Seconds now{0};
-  std::vector<TierAction> taken;
-};
-
-TierOptions Sizes(int64_t host, int64_t disk) {
-  return {.host_pages = host, .disk_pages = disk, .budget = {1000, 1000}};
-}
 
 TEST(TierManagerTest, APageIsFoundWhenItsCopyIsDone) {
   Driver driver(Sizes(4, 0));
@@ -188,18 +127,6 @@ TEST(TierManagerTest, ClearRevokesWhatIsOnItsWay) {
   EXPECT_EQ(removed, 3);
 }
 
-TEST(TierManagerTest, APoolGetsEachSavedPageOnce) {
-  TierOptions options = Sizes(4, 0);
-  options.pool = true;
-  Driver driver(options);
-  driver.Serve(Chain(1, 3));
-  driver.CarryOut();
-  driver.Serve(Chain(1, 3));
-  driver.CarryOut();
-  EXPECT_EQ(driver.Copies(Tier::kRemote), 3);
-  EXPECT_EQ(driver.tiers.stats().pool_puts, 3);
-}
-
 TEST(TierManagerTest, AStartFindsWhatTheDiskHolds) {
   Driver driver(Sizes(2, 2));
   const auto chain = Chain(1, 3);
@@ -258,6 +185,9 @@ class RandomRun {
                   .budget = {random_.Uniform() * 5, static_cast<double>(random_.Between(0, 20))},
                   .lookahead = random_.Between(0, 6),
                   .most_moves = random_.Between(1, 8),
+                  .most_pool_moves = random_.Between(1, 4),
+                  .most_pool_pins = random_.Between(1, 2),
+                  .most_pool_waiting = random_.Between(0, 10),
                   .most_bad = random_.Between(1, 4),
                   .remembered = random_.Between(1, 40)}),
         tiers_(options_) {}
@@ -284,7 +214,8 @@ class RandomRun {
     } else if (choice == 8) {
       UnpinOne();
     } else {
-      const Tier tier = random_.Chance(0.5) ? Tier::kHost : Tier::kDisk;
+      constexpr Tier kBelow[] = {Tier::kHost, Tier::kDisk, Tier::kRemote};
+      const Tier tier = kBelow[random_.Between(0, 2)];
       if (random_.Chance(0.3)) tiers_.Bad(chain.back(), tier);
       if (random_.Chance(0.02)) tiers_.Clear();
     }
