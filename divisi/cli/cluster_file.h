@@ -5,7 +5,8 @@
 //             disaggregate_from: auto, args: [--max-waiting, "512"]}
 //   workers:
 //     - {role: prefill, count: 1, threads: 1, kv_memory: 256 MiB, args: []}
-//     - {role: decode, count: 1}
+//     - {role: decode, count: 1, kv_host: 1 GiB}
+//   pool: {nodes: 2, port: 7100, memory: 1 GiB, copies: 1}   # Or {at: [10.0.0.7:7100], copies: 1}
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ namespace divisi {
 
 // On one machine.
 inline constexpr int64_t kMostClusterWorkers = 64;
+inline constexpr int64_t kMostClusterStores = 16;
 
 // A child process: its name in the log, its arguments after the program, and how long these let it
 // take to end what it has (--drain-seconds).
@@ -33,6 +35,7 @@ struct ClusterProcess {
 struct ClusterPlan {
   ClusterProcess gateway;
   std::vector<ClusterProcess> workers;
+  std::vector<ClusterProcess> stores;  // Of the remote pool, as far as it is started here
 };
 
 // Instead of the file's; 0: the file's.

@@ -52,6 +52,24 @@ TEST(ClusterFileTest, BecomesTheArgumentsOfEachProcess) {
   EXPECT_THAT(plan->workers[2].args, IsSupersetOf({"decode", "--max-num-seqs", "7", "decode-3"}));
 }
 
+TEST(ClusterFileTest, APoolIsStartedOrToldToTheWorkers) {
+  const auto own = Read(
+      "model: m\npool: {nodes: 2, port: 7000, memory: 1 MiB, copies: 2}\n"
+      "workers: [{kv_host: 2 MiB}]");
+  ASSERT_TRUE(own) << own.error().message;
+  ASSERT_EQ(own->stores.size(), 2);
+  EXPECT_EQ(own->stores[1].name, "store-2");
+  EXPECT_THAT(own->stores[1].args,
+              ElementsAre("store", "--listen", "127.0.0.1:7001", "--memory", "1048576"));
+  EXPECT_THAT(own->workers[0].args,
+              IsSupersetOf({"--kv-host", "2097152", "--kv-pool", "127.0.0.1:7000", "--kv-pool",
+                            "127.0.0.1:7001", "--kv-pool-copies", "2"}));
+  const auto told = Read("model: m\npool: {at: [a:1, b:2]}\nworkers: [{}]");
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_TRUE(told->stores.empty());
+  EXPECT_THAT(told->workers[0].args, IsSupersetOf({"--kv-pool", "a:1", "b:2"}));
+}
+
 TEST(ClusterFileTest, PortsThatAreGivenGoBeforeTheFiles) {
   const auto plan = Read(kFile, {.http = 5, .control = 6});
   ASSERT_TRUE(plan);
@@ -72,6 +90,8 @@ TEST(ClusterFileTest, SaysWhatIsWrongWithLineAndKey) {
   fails("model: m\nworkers: [{role: replica, count: 65}]", "count");
   fails("model: m\nworkers: [{count: 40}, {count: 40}]", "more than 64 workers");
   fails("model: m", "at least one worker");
+  fails("model: m\npool: {at: store}\nworkers: [{}]", "c.yaml:2: pool.at: --kv-pool store");
+  fails("model: m\npool: {nodes: 2}\nworkers: [{}]", "memory");
   fails("model: m\nthreshold: 3\nworkers: [{role: replica}]", "threshold");
   fails("model: m\ngateway: {disaggregate_from: x}\nworkers: [{}]",
         "c.yaml:2: gateway.disaggregate_from: 'x' is neither auto nor a number");

@@ -152,6 +152,7 @@ class Family {
  public:
   Family(const ClusterPlan& plan, const std::atomic<bool>& stop) : stop_(stop) {
     children_.emplace_back(plan.gateway);
+    for (const ClusterProcess& store : plan.stores) children_.emplace_back(store);
     for (const ClusterProcess& worker : plan.workers) children_.emplace_back(worker);
   }
 
