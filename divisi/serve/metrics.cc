@@ -7,6 +7,7 @@
 #include "divisi/core/format.h"
 #include "divisi/core/process.h"
 #include "divisi/serve/openai_response.h"
+#include "divisi/serve/tier_metrics.h"
 
 namespace divisi {
 namespace {
@@ -84,57 +85,6 @@ std::vector<Sample> EngineSamples(const EngineStats& engine) {
 void Append(const Sample& sample, std::string_view labels, std::string& out) {
   AppendHead(sample.name, sample.type, sample.help, out);
   out += Format("{}{{{}}} {}\n", sample.name, labels, sample.value);
-}
-
-// Of the tiers below the device, by tier where there are several.
-void AppendTiers(const PrefixLoaderStats& prefixes, const TierDriverStats& driver,
-                 std::string_view labels, std::string& out) {
-  const TierStats& tiers = prefixes.tiers;
-  const auto number = [](int64_t value) { return static_cast<double>(value); };
-  const Sample samples[] = {
-      {"divisi:kv_loads_total", "counter", "Prefixes that were begun to load.",
-       number(prefixes.loads)},
-      {"divisi:kv_loads_failed_total", "counter", "Loads of which not all pages came in time.",
-       number(prefixes.loads_failed)},
-      {"divisi:kv_pages_read_total", "counter", "Pages that loads brought.",
-       number(prefixes.pages_read)},
-      {"divisi:kv_pages_used_total", "counter", "Of those, pages that their requests used.",
-       number(prefixes.pages_used)},
-      {"divisi:kv_loads_without_room_total", "counter",
-       "Requests that computed a prefix for want of pages to load it into.",
-       number(prefixes.no_room)},
-      {"divisi:kv_loads_not_worth_total", "counter",
-       "Requests that computed a prefix because reading it takes longer.",
-       number(prefixes.not_worth)},
-      {"divisi:kv_loading_pages", "gauge", "Device pages of loads and of who waits with them.",
-       number(prefixes.loading_pages)},
-      {"divisi:kv_saves_refused_total", "counter", "Pages that were not saved for want of room.",
-       number(tiers.saves_refused)},
-      {"divisi:kv_bad_objects_total", "counter", "Stored pages that failed a check.",
-       number(tiers.bad_objects)},
-      {"divisi:kv_disk_write_budget_pages", "gauge",
-       "Pages that the disk's endurance lets be written now.", tiers.budget_pages},
-  };
-  for (const Sample& sample : samples) Append(sample, labels, out);
-  const auto by_tier = [&](const char* name, const char* type, const char* help,
-                           std::array<double, 2> values) {
-    AppendHead(name, type, help, out);
-    out += Format("{}{{{},tier=\"host\"}} {}\n", name, labels, values[0]);
-    out += Format("{}{{{},tier=\"disk\"}} {}\n", name, labels, values[1]);
-  };
-  const auto& io = driver.io.tiers;
-  const TierTraffic& host = io[static_cast<size_t>(Tier::kHost)];
-  const TierTraffic& disk = io[static_cast<size_t>(Tier::kDisk)];
-  by_tier("divisi:kv_tier_pages", "gauge", "Pages that the tier holds.",
-          {number(tiers.host_pages), number(tiers.disk_pages)});
-  by_tier("divisi:kv_tier_writes_total", "counter", "Pages written to the tier.",
-          {number(tiers.host_writes), number(tiers.disk_writes)});
-  by_tier("divisi:kv_tier_evictions_total", "counter", "Pages that the tier gave up.",
-          {number(tiers.host_evictions), number(tiers.disk_evictions)});
-  by_tier("divisi:kv_tier_read_bytes_total", "counter", "Bytes read of the tier.",
-          {number(host.read.value), number(disk.read.value)});
-  by_tier("divisi:kv_tier_read_bytes_per_second", "gauge", "Measured while reading.",
-          {host.read_rate.value, disk.read_rate.value});
 }
 
 void AppendStepTokens(const StepTokensHistogram& steps, std::string_view labels, std::string& out) {
@@ -228,7 +178,9 @@ std::string ServeMetrics::Render(const EngineStats& engine) const {
   for (const Sample& sample : EngineSamples(engine)) {
     Append(sample, labels_, out);
   }
-  if (engine.prefixes && engine.tiers) AppendTiers(*engine.prefixes, *engine.tiers, labels_, out);
+  if (engine.prefixes && engine.tiers) {
+    AppendTierMetrics(*engine.prefixes, *engine.tiers, labels_, out);
+  }
   const auto counter = [&](const char* name, const char* help, int64_t value) {
     AppendHead(name, "counter", help, out);
     out += Format("{}{{{}}} {}\n", name, labels_, value);

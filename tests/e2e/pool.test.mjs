@@ -89,3 +89,149 @@ test('turn 2 on another worker reuses turn 1 through Redis', async (t) => {
   await twoTurns(redis);
   await redis.stop();
 });
+
+// What D makes is put too: the next turn's prompt is found on P.
+test('the next turn starts on P with what D generated', async () => {
+  const forced = { ...kGreedy, logit_bias: { 77: 100 }, max_tokens: 200 };
+  const first = prompt(5, 100);
+  const second = [...first, ...Array(200).fill(77), ...prompt(6, 20)];
+  const alone = await Server.start(['--no-prefix-caching', ...kLimit]);
+  const answers = [await ask(alone, first, forced), await ask(alone, second)];
+  await alone.stop();
+  const pool = await Pool.start();
+  const cluster = await PartCluster.start(['prefill', 'decode'],
+    { args: [...kLimit, ...pool.args], gatewayArgs: kLimit });
+  const cached = async () => {
+    await found(cluster);
+    return (await cluster.status()).workers.find((w) => w.role === 'prefill').cached_tokens;
+  };
+  same(await ask(cluster, first, forced), answers[0], 'turn 1');
+  await pool.holds(18);  // Of 299 tokens whose K and V were computed.
+  assert.equal(await cached(), 0);
+  same(await ask(cluster, second), answers[1], 'turn 2');
+  assert.equal(await cached(), 288);
+  await cluster.settled();
+  await cluster.stop();
+  await pool.stop();
+});
+
+// A server of the pool alone, with what the expected one said.
+const serverOf = (pool, more = []) =>
+  Server.start([...kLimit, '--kv-memory', '4MiB', ...pool.args, ...more]);
+async function asExpected(server, i) {
+  const { first, sampling, answer } = expected[i];
+  const got = await ask(server, first, sampling);
+  same(got, answer, `conversation ${i}`);
+  return got.cached;
+}
+
+test('a restarted server goes on with what the pool has', async () => {
+  const pool = await Pool.start();
+  const args = ['--kv-host', '64MiB'];
+  const before = await serverOf(pool, args);
+  for (let i = 0; i < 4; i++) await asExpected(before, i);
+  await pool.holds(4 * 56);
+  before.process.signal('SIGKILL');
+  await before.process.ended;
+  const server = await serverOf(pool, args);
+  for (let i = 0; i < 4; i++) assert.equal(await asExpected(server, i), 896);
+  const metrics = await server.metrics();
+  assert.equal(metrics['divisi:kv_pages_read_total'], 4 * 56);
+  assert.equal(metrics['divisi:kv_pages_used_total'], 4 * 56);
+  assert.equal(metrics['divisi:kv_pool_node_ready'], 1);
+  assert.equal(metrics['divisi:kv_pool_bad_pages_total'], 0);
+  assert.ok(metrics['divisi:kv_pool_gets_total'] >= 4 * 56);
+  await server.stop();
+  await pool.stop();
+});
+
+test('with two copies either node can go', async () => {
+  for (const gone of [0, 1]) {
+    const pool = await Pool.start(2);
+    const copies = ['--kv-pool-copies', '2'];
+    const before = await serverOf(pool, copies);
+    for (let i = 0; i < 3; i++) await asExpected(before, i);
+    await pool.holds(2 * 3 * 56);
+    await before.stop();
+    await pool.kill(gone);
+    const server = await serverOf(pool, copies);
+    for (let i = 0; i < 3; i++) assert.equal(await asExpected(server, i), 896);
+    assert.equal((await server.metrics())['divisi:kv_pool_node_ready'], 1);
+    await server.stop();
+    await pool.stop();
+  }
+});
+
+// More than the pool holds, and nothing but it.
+test('a full pool gives up what was used longest ago, or refuses', async (t) => {
+  const store = await Pool.start(1, { memory: '2MiB' });  // Some 70 pages of 28 KiB
+  const server = await serverOf(store);
+  for (let round = 0; round < 2; round++) {
+    for (let i = 0; i < 4; i++) await asExpected(server, i);
+  }
+  await store.holds(60);
+  assert.ok((await store.status()).divisi_store_evictions_total > 0);
+  await server.stop();
+  await store.stop();
+  const redis = await RedisServer.start(['--maxmemory', '3mb', '--maxmemory-policy', 'noeviction']);
+  if (!redis) return t.skip('no redis-server');
+  const other = await serverOf(redis);
+  for (let round = 0; round < 2; round++) {
+    for (let i = 0; i < 4; i++) await asExpected(other, i);
+  }
+  await other.stop();
+  await redis.stop();
+});
+
+// A node that stands still: requests go on without it, and with it once it moves again.
+test('a pool that hangs costs time and nothing else', async () => {
+  const pool = await Pool.start();
+  const server = await serverOf(pool);
+  for (let i = 0; i < 4; i++) await asExpected(server, i);
+  await pool.holds(4 * 56);
+  pool.nodes[0].signal('SIGSTOP');
+  const begun = Date.now();
+  for (let i = 0; i < 4; i++) await asExpected(server, i);
+  assert.ok(Date.now() - begun < 20_000, `${Date.now() - begun} ms`);
+  pool.nodes[0].signal('SIGCONT');
+  for (const begunAgain = Date.now(); ; await sleep(200)) {
+    let cached = 0;
+    for (let i = 0; i < 4; i++) cached += await asExpected(server, i);
+    if (cached >= 3 * 896) break;
+    assert.ok(Date.now() - begunAgain < 30_000, `${cached} tokens found`);
+  }
+  await server.idle();
+  await server.stop();
+  await pool.stop();
+});
+
+test('nodes killed during puts and gets cost nothing but time', async () => {
+  const pool = await Pool.start(2);
+  const cluster = await PartCluster.start(['replica', 'replica'],
+    { args: [...kLimit, ...pool.args], kvMemory: '4MiB',
+      gatewayArgs: [...kLimit, '--policy', 'round-robin'] });
+  let ended = 0;
+  let stop = false;
+  const clients = expected.map(async (turn, i) => {
+    for (let round = 0; !stop; round++) {
+      const [tokens, answer] = round % 2 === 0 ? [turn.first, turn.answer] : [turn.second, turn.again];
+      same(await ask(cluster, tokens, turn.sampling), answer, `conversation ${i}, round ${round}`);
+      ended++;
+    }
+  });
+  const faults = (async () => {
+    for (let round = 0; round < 6; round++) {
+      await sleep(500 + 300 * (round % 3));
+      await pool.kill(round % 2);
+      await sleep(300);
+      await pool.startNode(round % 2);
+    }
+    stop = true;
+  })();
+  await Promise.all([...clients, faults]);
+  assert.ok(ended > 8, `${ended} requests ended`);
+  await cluster.settled();
+  await cluster.idle();
+  await cluster.stop();
+  await pool.stop();
+});
