@@ -250,6 +250,7 @@ std::vector<RouteWorker> Replicas() {
 TEST(RouteChoiceTest, SaysWhereThePrefixComesFrom) {
   std::vector<RouteWorker> workers = {Holds(Worker(kReplica, WorkerRole::kReplica), 960, 0.9)};
   workers[0].prefix.tokens = {480, 480, 960, 960};
+  workers[0].rates.read[static_cast<size_t>(Tier::kDisk)] = BytesPerSecond(1e9);
   const RouteChoice choice = Choose(1000, workers, Rules());
   // 480 kB at 1 GB/s from the disk; 40 tokens and a step.
   EXPECT_EQ(choice.Text(Name),

@@ -45,9 +45,9 @@ struct TierSpeeds {
 };
 // Until something was measured: a modern machine's order of magnitude, so that the first reads are
 // tried and measured.
-inline constexpr TierSpeeds kAssumedSpeeds{.host = BytesPerSecond(8e9),
-                                           .disk = BytesPerSecond(1e9),
-                                           .remote = BytesPerSecond(1e9),
+inline constexpr TierSpeeds kAssumedSpeeds{.host = BytesPerSecond(20e9),
+                                           .disk = BytesPerSecond(5e9),
+                                           .remote = BytesPerSecond(10e9),
                                            .per_token = Seconds(1e-3)};
 
 // Pages to be read into blocks of the pool. LoadEnded answers.
