@@ -25,6 +25,7 @@ float LogprobOf(uint64_t content) { return -static_cast<float>(content % 4096) /
 SimExecutor::SimExecutor(SimExecutorOptions options, ManualClock* clock)
     : options_(std::move(options)), clock_(clock) {
   CHECK(options_.blocks >= 0 && options_.vocab >= 1);
+  if (!options_.contents) return;
   slots_.resize(static_cast<size_t>(options_.blocks * kBlockTokens));
   writer_.resize(static_cast<size_t>(options_.blocks), -1);
 }
@@ -142,24 +143,50 @@ SliceResult SimExecutor::Answer(const StepSlice& slice) {
   return result;
 }
 
-std::vector<SliceResult> SimExecutor::Execute(const StepPlan& plan) {
+Seconds SimExecutor::TimeOf(const StepPlan& plan) const {
+  if (options_.time) return options_.time(plan);
   Seconds time = options_.rates.step;
+  for (const StepSlice& slice : plan.slices) {
+    time += options_.rates.per_context_token * static_cast<double>(slice.start + slice.count);
+  }
+  return time + options_.rates.per_token * static_cast<double>(plan.tokens);
+}
+
+// The tokens of a model that says the same whatever it is asked.
+std::vector<SliceResult> SimExecutor::Draw(const StepPlan& plan) const {
+  std::vector<SliceResult> results(plan.slices.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const StepSlice& slice = plan.slices[i];
+    if (!slice.sample) continue;
+    const uint64_t draw =
+        Mix(slice.sequence->request.id, static_cast<uint64_t>(slice.start + slice.count));
+    results[i].sampled =
+        SampledToken{.token = static_cast<TokenId>(draw % static_cast<uint64_t>(options_.vocab))};
+  }
+  return results;
+}
+
+void SimExecutor::Check(const StepPlan& plan) {
   int64_t tokens = 0;
   for (const StepSlice& slice : plan.slices) {
     CheckShape(slice);
     tokens += slice.count;
-    time += options_.rates.per_context_token * static_cast<double>(slice.start + slice.count);
   }
   if (tokens != plan.tokens) Fault(Format("a plan of {} tokens says {}", tokens, plan.tokens));
   CheckSharing(plan);
+}
+
+std::vector<SliceResult> SimExecutor::Execute(const StepPlan& plan) {
+  const Seconds time = TimeOf(plan);
+  busy_ += time;
+  if (clock_ != nullptr) clock_->Advance(time);
+  if (!options_.contents) return Draw(plan);
+  Check(plan);
   // All writes before any read, as a layer of a real batch does.
   for (const StepSlice& slice : plan.slices) Write(slice);
   std::vector<SliceResult> results;
   results.reserve(plan.slices.size());
   for (const StepSlice& slice : plan.slices) results.push_back(Answer(slice));
-  time += options_.rates.per_token * static_cast<double>(tokens);
-  busy_ += time;
-  if (clock_ != nullptr) clock_->Advance(time);
   return results;
 }
 

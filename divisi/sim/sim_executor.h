@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,11 @@ struct SimExecutorOptions {
   int64_t vocab = 1000;  // Tokens drawn are in [0, vocab).
   SimRates rates;
   TokenId failing_token = -1;  // A slice that computes this token fails.
+  // Of a step, in place of rates; empty: by them.
+  std::function<Seconds(const StepPlan&)> time;
+  // Pages have contents, and plans are checked. Without, a step costs no time of ours for its
+  // context: for long loads. Tokens are then those of no model.
+  bool contents = true;
 };
 
 class SimExecutor final : public Executor {
@@ -60,6 +66,9 @@ class SimExecutor final : public Executor {
   };
 
   Slot& SlotAt(const StepSlice& slice, int64_t position);
+  Seconds TimeOf(const StepPlan& plan) const;
+  std::vector<SliceResult> Draw(const StepPlan& plan) const;
+  void Check(const StepPlan& plan);
   void CheckShape(const StepSlice& slice);
   void CheckSharing(const StepPlan& plan);
   void Write(const StepSlice& slice);

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <utility>
+#include <variant>
 
+#include "divisi/control/gateway_core.h"
 #include "divisi/core/check.h"
-#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -18,150 +19,157 @@ constexpr uint64_t kFirstWorker = 2;
 constexpr Seconds kTick{0.02};
 // Beyond it a run that does not end is a fault.
 constexpr Seconds kLongest{100'000};
+constexpr size_t kProgressParts = 200;
 
 class Service {
  public:
   explicit Service(const ServiceScenario& scenario)
-      : scenario_(scenario), dispatcher_(kGateway, scenario.dispatch) {
+      : scenario_(scenario), gateway_(kGateway, {.dispatch = scenario.dispatch}) {
     report_.outcomes.resize(scenario.requests.size());
+    if (scenario.pool) store_.emplace(*scenario.pool, flows_);
     for (const ServiceWorker& worker : scenario.workers) Start(worker);
-    for (size_t i = 0; i < scenario.requests.size(); ++i) {
-      At(scenario.requests[i].arrival, [this, i] { Submit(i); });
-    }
-    At(Seconds(0), [this] { Tick(); });
-    At(Seconds(0), [this] { Report(); });
+    Join();
+    AwaitNext();
+    schedule_.At(kTick, [this] { Tick(); });
   }
 
   ServiceReport Run() {
-    while (ended_ < scenario_.requests.size() && now_ < kLongest) {
-      auto first = events_.begin();
-      now_ = Seconds(first->first.first);
-      const std::function<void()> event = std::move(first->second);
-      events_.erase(first);
-      event();
-      Settle();
+    while (ended_ < scenario_.requests.size() && schedule_.now() < kLongest && schedule_.Step()) {
     }
-    if (now_ >= kLongest) report_.fault = "it does not end";
-    report_.dispatcher = dispatcher_.stats();
+    if (ended_ < scenario_.requests.size()) report_.fault = "it does not end";
+    report_.dispatcher = gateway_.dispatcher().stats();
+    if (store_) report_.from_pool = flows_.Carried(store_->out);
     for (const auto& node : nodes_) {
-      if (!node->executor.first_fault().empty()) report_.fault = node->executor.first_fault();
-      report_.workers.push_back(node->worker.stats());
+      if (!node->executor().first_fault().empty()) report_.fault = node->executor().first_fault();
+      report_.workers.push_back(node->core().worker().stats());
+      if (node->tiers()) report_.tiers.push_back(node->core().prefixes()->stats());
     }
     return std::move(report_);
   }
 
  private:
-  struct Node {
-    Node(NodeId self, const ServiceWorker& from)
-        : id(self),
-          worker(self, from.scheduler, {}, Bytes(int64_t(SimExecutor::PageBytes()))),
-          executor({.blocks = from.scheduler.blocks, .rates = from.rates}) {}
-    NodeId id;
-    Worker worker;
-    SimExecutor executor;
-    bool stepping = false;
-    Seconds link_free;  // When the last page is through
-  };
+  ServiceNode& Find(NodeId id) { return *nodes_.at(id.value - kFirstWorker); }
 
   void Start(const ServiceWorker& from) {
     const NodeId id{kFirstWorker + nodes_.size()};
-    nodes_.push_back(std::make_unique<Node>(id, from));
-    dispatcher_.AddWorker(id, from.role,
-                          {.max_sequences = from.scheduler.max_sequences,
-                           .step_tokens = from.scheduler.max_batched_tokens,
-                           .page = Bytes(int64_t(SimExecutor::PageBytes()))});
+    const ServiceNode::World world{.schedule = schedule_,
+                                   .flows = flows_,
+                                   .store = store_ ? &*store_ : nullptr,
+                                   .times = scenario_.dispatch.times,
+                                   .contents = scenario_.contents};
+    nodes_.push_back(std::make_unique<ServiceNode>(
+        id, from, world,
+        ServiceNode::Others{
+            .to_gateway = [this, id](ClusterMessage message) { ToGateway(id, std::move(message)); },
+            .write = [this, id](const PageWrite& write) { Write(Find(id), write); }}));
   }
 
-  void At(Seconds time, std::function<void()> event) {
-    events_.emplace(std::pair{time.value, ++last_event_}, std::move(event));
+  // Everybody is there before the load begins: messages take no time until then.
+  void Join() {
+    for (const auto& node : nodes_) node->Tick();
+    while (schedule_.now() == Seconds(0) && !joined_) {
+      joined_ = gateway_.dispatcher().loads(Seconds(0)).size() == nodes_.size();
+      if (!joined_ && !schedule_.Step()) break;
+    }
+    CHECK(joined_, "workers did not join");
   }
-  Node& Find(NodeId id) { return *nodes_.at(id.value - kFirstWorker); }
+
+  Seconds Delay() const { return joined_ ? scenario_.message : Seconds(0); }
+
+  // A worker's connection has its number.
+  void ToGateway(NodeId from, ClusterMessage message) {
+    schedule_.In(Delay(), [this, from, message = std::move(message)]() mutable {
+      gateway_.Receive(from.value, std::move(message), schedule_.now());
+      Settle();
+    });
+  }
+
+  void ToWorker(SendAction& action) {
+    schedule_.In(Delay(),
+                 [this, to = NodeId{action.link}, message = std::move(action.message)]() mutable {
+                   Find(to).Receive(std::move(message));
+                 });
+  }
+
+  void Write(ServiceNode& node, const PageWrite& write) {
+    node.link_free = std::max(node.link_free, schedule_.now()) + scenario_.page;
+    schedule_.At(node.link_free, [this, &node, write] {
+      if (scenario_.contents) {
+        Find(write.to).executor().WritePage(write.to_page,
+                                            node.executor().ReadPage(write.from_page));
+      }
+      node.core().WriteDone(write.id, true, schedule_.now());
+      node.Settle();
+    });
+  }
+
+  // One request's arrival at a time lies in the schedule.
+  void AwaitNext() {
+    if (next_ == scenario_.requests.size()) return;
+    schedule_.At(scenario_.requests[next_].arrival, [this] { Submit(next_); });
+  }
 
   void Submit(size_t index) {
     const ServiceRequest& asked = scenario_.requests[index];
-    Request request{.max_tokens = asked.output};
-    for (int64_t i = 0; i < asked.prompt; ++i) {
-      // No two prompts begin alike.
-      request.prompt.push_back(static_cast<TokenId>(i == 0 ? 1000 + index : 1 + i % 900));
-    }
-    const auto number = dispatcher_.Submit(std::move(request), now_);
+    Request request{.prompt = PromptOf(asked, index), .max_tokens = asked.output};
+    const auto number = gateway_.Submit(std::move(request), schedule_.now());
     if (number) {
       index_of_[*number] = index;
     } else {
       report_.outcomes[index].error = number.error();
-      ++ended_;
+      End();
     }
-    report_.most_live = std::max(report_.most_live, dispatcher_.live());
+    report_.most_live = std::max(report_.most_live, gateway_.dispatcher().live());
+    Settle();
+    ++next_;
+    AwaitNext();
   }
 
   void Take(const DispatchEvent& event) {
     ServiceOutcome& outcome = report_.outcomes[index_of_.at(event.request)];
-    if (outcome.tokens == 0 && !event.tokens.empty()) outcome.first_token = now_;
+    if (outcome.tokens == 0 && !event.tokens.empty()) outcome.first_token = schedule_.now();
     outcome.tokens += static_cast<int64_t>(event.tokens.size());
     if (!event.finish) return;
-    outcome.finished = now_;
+    outcome.finished = schedule_.now();
     outcome.error = event.error;
+    End();
+  }
+
+  void End() {
     ++ended_;
+    const size_t all = scenario_.requests.size();
+    const size_t part = std::max<size_t>(all / kProgressParts, 1);
+    if (scenario_.progress && ended_ % part == 0) {
+      scenario_.progress(static_cast<double>(ended_) / static_cast<double>(all));
+    }
   }
 
   void Tick() {
-    dispatcher_.Tick(now_);
-    for (const auto& node : nodes_) node->worker.Tick(now_);
-    At(now_ + kTick, [this] { Tick(); });
+    gateway_.Tick(schedule_.now());
+    Settle();
+    for (const auto& node : nodes_) node->Tick();
+    schedule_.In(kTick, [this] { Tick(); });
   }
 
-  void Report() {
-    for (const auto& node : nodes_) {
-      const WorkerStats stats = node->worker.stats();
-      dispatcher_.Report(node->id, stats.rates, stats.scheduler.prompt_backlog, now_);
-    }
-    At(now_ + scenario_.report, [this] { Report(); });
-  }
-
-  void Carry(NodeId from, Outgoing message) {
-    At(now_ + scenario_.message, [this, from, message = std::move(message)] {
-      if (message.to == kGateway) return dispatcher_.Receive(from, message.message, now_);
-      Find(message.to).worker.Receive(from, message.message, now_);
-    });
-  }
-
-  void Write(Node& node, const PageWrite& write) {
-    node.link_free = std::max(node.link_free, now_) + scenario_.page;
-    At(node.link_free, [this, &node, write] {
-      Find(write.to).executor.WritePage(write.to_page, node.executor.ReadPage(write.from_page));
-      node.worker.WriteDone(write.id, true, now_);
-    });
-  }
-
-  void Step(Node& node) {
-    if (node.stepping || !node.worker.HasWork()) return;
-    const StepPlan& plan = node.worker.Plan(now_);
-    if (plan.slices.empty()) return;
-    node.stepping = true;
-    const Seconds before = node.executor.busy();
-    std::vector<SliceResult> results = node.executor.Execute(plan);
-    At(now_ + (node.executor.busy() - before), [this, &node, results = std::move(results)] {
-      node.stepping = false;
-      node.worker.Commit(results, now_);
-    });
-  }
-
+  // What the gateway asks for.
   void Settle() {
-    for (Outgoing& message : dispatcher_.TakeMessages()) Carry(kGateway, std::move(message));
-    for (const DispatchEvent& event : dispatcher_.TakeEvents()) Take(event);
-    for (const auto& node : nodes_) {
-      Step(*node);
-      for (Outgoing& message : node->worker.TakeMessages()) Carry(node->id, std::move(message));
-      for (const PageWrite& write : node->worker.TakeWrites()) Write(*node, write);
+    for (GatewayAction& action : gateway_.TakeActions()) {
+      if (auto* send = std::get_if<SendAction>(&action)) ToWorker(*send);
     }
+    for (RouteNote& note : gateway_.TakeChoices()) {
+      report_.outcomes[index_of_.at(note.request)].choice = std::move(note.choice);
+    }
+    for (const DispatchEvent& event : gateway_.TakeEvents()) Take(event);
   }
 
   const ServiceScenario& scenario_;
-  Dispatcher dispatcher_;
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::map<std::pair<double, uint64_t>, std::function<void()>> events_;
-  uint64_t last_event_ = 0;
-  Seconds now_;
+  SimSchedule schedule_;
+  SimFlows flows_{schedule_};
+  std::optional<ServiceStore> store_;
+  GatewayCore gateway_;
+  std::vector<std::unique_ptr<ServiceNode>> nodes_;
+  bool joined_ = false;
+  size_t next_ = 0;  // Request to arrive
   std::map<uint64_t, size_t> index_of_;
   size_t ended_ = 0;
   ServiceReport report_;
@@ -179,6 +187,8 @@ std::vector<Seconds> Ttfts(const ServiceReport& report, const ServiceScenario& s
 
 }  // namespace
 
+NodeId ServiceWorkerId(size_t index) { return NodeId{kFirstWorker + index}; }
+
 Seconds ServiceReport::MeanTtft(const ServiceScenario& scenario) const {
   const std::vector<Seconds> times = Ttfts(*this, scenario);
   return std::accumulate(times.begin(), times.end(), Seconds(0)) /
@@ -190,6 +200,21 @@ Seconds ServiceReport::TtftQuantile(const ServiceScenario& scenario, double q) c
   std::ranges::sort(times);
   const auto rank = static_cast<size_t>(std::ceil(q * static_cast<double>(times.size())));
   return times[std::max<size_t>(rank, 1) - 1];
+}
+
+int64_t ServiceReport::PromptTokensComputed() const {
+  int64_t tokens = 0;
+  for (const WorkerStats& worker : workers) tokens += worker.counters.prefill_tokens;
+  return tokens;
+}
+
+double ServiceReport::HitRate() const {
+  int64_t asked = 0, found = 0;
+  for (const WorkerStats& worker : workers) {
+    asked += worker.counters.queried_tokens;
+    found += worker.counters.cached_tokens;
+  }
+  return asked > 0 ? static_cast<double>(found) / static_cast<double>(asked) : 0;
 }
 
 ServiceReport RunService(const ServiceScenario& scenario) { return Service(scenario).Run(); }

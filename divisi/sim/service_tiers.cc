@@ -1,0 +1,215 @@
+#include "divisi/sim/service_tiers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "divisi/core/check.h"
+
+namespace divisi {
+namespace {
+
+size_t At(Tier tier) { return static_cast<size_t>(tier); }
+
+}  // namespace
+
+ServiceTierDriver::ServiceTierDriver(const ServiceTiers& tiers, Bytes page, World world)
+    : tiers_(tiers),
+      page_(page),
+      world_(std::move(world)),
+      to_device_(world_.flows.AddLink(tiers.pcie)),
+      from_device_(world_.flows.AddLink(tiers.pcie)),
+      net_in_(world_.flows.AddLink(tiers.network)),
+      net_out_(world_.flows.AddLink(tiers.network)),
+      disk_out_(world_.flows.AddLink(tiers.disk_read)),
+      disk_in_(world_.flows.AddLink(tiers.disk_write)) {}
+
+PrefixLoaderOptions ServiceTierDriver::Options(int64_t device_pages) const {
+  return {.tiers = {.host_pages = tiers_.host_pages,
+                    .disk_pages = tiers_.disk_pages,
+                    .pool = world_.store != nullptr,
+                    .disk_writes = tiers_.disk_writes,
+                    .budget = tiers_.disk_budget},
+          .page = page_,
+          .layers = 1,
+          .most_loading = tiers_.loading_pages > 0 ? tiers_.loading_pages : device_pages * 3 / 4,
+          .follow = false};
+}
+
+TierSpeeds ServiceTierDriver::speeds() const {
+  return {.host = rates_[At(Tier::kHost)].rate(),
+          .disk = rates_[At(Tier::kDisk)].rate(),
+          .remote = rates_[At(Tier::kRemote)].rate()};
+}
+
+SimPageMap& ServiceTierDriver::In(Tier tier) {
+  if (tier == Tier::kHost) return host_;
+  return tier == Tier::kDisk ? disk_ : world_.store->contents;
+}
+
+void ServiceTierDriver::Carry(PrefixLoader& loader, Seconds per_token) {
+  loader_ = &loader;
+  TierSpeeds measured = speeds();
+  measured.per_token = per_token;
+  loader.SetSpeeds(measured);
+  loader.Tick(world_.schedule.now());
+  for (LoadOrder& order : loader.TakeLoads()) loads_.push_back(std::move(order));
+  if (!loading_) StartLoad();
+  std::map<std::pair<Tier, Tier>, std::vector<TierAction>> copies;
+  for (const TierAction& action : loader.TakeActions()) {
+    if (action.kind == TierAction::Kind::kCopy) {
+      copies[{action.from, action.to}].push_back(action);
+    } else if (world_.contents) {
+      In(action.from).erase(action.page.key);
+    }
+  }
+  for (auto& [way, actions] : copies) Save(std::move(actions));
+  for (PoolQuestion& question : loader.TakeQuestions()) {
+    world_.schedule.In(world_.store->options.lookup, [this, question = std::move(question)] {
+      std::vector<bool> have;
+      for (const BlockKey& key : question.keys) have.push_back(world_.store->space.Has(key));
+      loader_->PoolAnswered(question.id, have, world_.schedule.now());
+      world_.moved();
+    });
+  }
+}
+
+// ---- Loads, in the order in which they were asked for: by one thread, as TierIo's.
+
+void ServiceTierDriver::StartLoad() {
+  if (loads_.empty()) return;
+  Loading& load = loading_.emplace(Loading{.order = std::move(loads_.front())});
+  loads_.pop_front();
+  for (const LoadOrder::Page& page : load.order.pages) {
+    if (page.tier == Tier::kRemote) {
+      const auto object = world_.store->space.Read(page.key);
+      if (!object) break;  // Given up since it was asked for
+      load.pinned.push_back(object->slot);
+    }
+    ++load.pages;
+    load.bytes[At(page.tier)] += page_;
+  }
+  const uint64_t number = ++load_number_;
+  world_.schedule.At(load.order.deadline, [this, number] {
+    if (loading_ && load_number_ == number) GiveUpLoad();
+  });
+  Read(Tier::kRemote);
+}
+
+// It is late. What it has read says how fast reading is.
+void ServiceTierDriver::GiveUpLoad() {
+  Loading& load = *loading_;
+  const Bytes left = world_.flows.Cancel(load.flow);
+  const size_t at = At(load.reading);
+  const Seconds took = world_.schedule.now() - load.since;
+  if (load.reading != Tier::kDevice) rates_[at].Add(load.bytes[at] - left, took);
+  ++late_loads_;
+  EndLoad(false);
+}
+
+// Into host memory, or from the disk: one after the other, then to the device.
+void ServiceTierDriver::Read(Tier tier) {
+  Loading& load = *loading_;
+  if (load.bytes[At(tier)].value == 0) return tier == Tier::kRemote ? Read(Tier::kDisk) : Upload();
+  load.reading = tier;
+  load.since = world_.schedule.now();
+  std::vector<SimFlows::Link> path{disk_out_};
+  if (tier == Tier::kRemote) path = {world_.store->out, net_in_};
+  load.flow = world_.flows.Start(load.bytes[At(tier)], std::move(path), [this, tier] {
+    loading_->took[At(tier)] = world_.schedule.now() - loading_->since;
+    tier == Tier::kRemote ? Read(Tier::kDisk) : Upload();
+  });
+}
+
+void ServiceTierDriver::Upload() {
+  Loading& load = *loading_;
+  const Bytes host = load.bytes[At(Tier::kHost)], remote = load.bytes[At(Tier::kRemote)];
+  load.reading = Tier::kDevice;
+  load.since = world_.schedule.now();
+  load.flow = world_.flows.Start(host + remote, {to_device_}, [this, host, remote] {
+    Loading& done = *loading_;
+    const Seconds took = world_.schedule.now() - done.since;
+    const double total = std::max<double>(static_cast<double>((host + remote).value), 1);
+    for (const Tier tier : {Tier::kHost, Tier::kRemote}) {
+      done.took[At(tier)] += took * (static_cast<double>(done.bytes[At(tier)].value) / total);
+    }
+    EndLoad(true);
+  });
+}
+
+void ServiceTierDriver::EndLoad(bool whole) {
+  const Loading load = *std::exchange(loading_, std::nullopt);
+  for (const StoreSpace::Slot slot : load.pinned) world_.store->space.Unpin(slot);
+  LoadOutcome outcome{.id = load.order.id, .pages = whole ? load.pages : 0};
+  const auto asked = static_cast<int64_t>(load.order.pages.size());
+  if (whole && load.pages < asked) {
+    const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(load.pages)];
+    outcome.bad.push_back({page.key, page.tier});
+  }
+  for (int64_t i = 0; world_.contents && i < outcome.pages; ++i) {
+    const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(i)];
+    world_.device.WritePage(page.block, In(page.tier).at(page.key));
+  }
+  for (size_t tier = 0; whole && tier < load.bytes.size(); ++tier) {
+    if (load.bytes[tier].value > 0) rates_[tier].Add(load.bytes[tier], load.took[tier]);
+  }
+  loader_->LoadEnded(outcome, world_.schedule.now());
+  StartLoad();
+  world_.moved();
+}
+
+// ---- Saves: those that were asked for together move together.
+
+std::vector<SimFlows::Link> ServiceTierDriver::PathOf(const TierAction& action) const {
+  std::vector<SimFlows::Link> path;
+  if (action.from == Tier::kDevice) path.push_back(from_device_);
+  if (action.from == Tier::kDisk) path.push_back(disk_out_);
+  if (action.to == Tier::kDisk) path.push_back(disk_in_);
+  if (action.to == Tier::kRemote) path.insert(path.end(), {net_out_, world_.store->in});
+  return path;
+}
+
+void ServiceTierDriver::Save(std::vector<TierAction> actions) {
+  std::map<uint64_t, StoreSpace::Slot> placed;  // By copy
+  Bytes bytes;
+  for (const TierAction& action : actions) {
+    if (action.to != Tier::kRemote) {
+      bytes += page_;
+      continue;
+    }
+    const StoreSpace::Placing place = world_.store->space.Place(action.page.key, page_);
+    if (place.status != StoreStatus::kOk) continue;
+    placed[action.id] = place.object.slot;
+    bytes += page_;
+  }
+  std::vector<SimFlows::Link> path = PathOf(actions.front());
+  world_.flows.Start(bytes, std::move(path),
+                     [this, actions = std::move(actions), placed = std::move(placed)] {
+                       EndSave(actions, placed);
+                     });
+}
+
+// The device's page is read at the end: what was not kept in place until then would show.
+bool ServiceTierDriver::Keep(const TierAction& action,
+                             const std::map<uint64_t, StoreSpace::Slot>& placed) {
+  const BlockKey& key = action.page.key;
+  if (action.to == Tier::kRemote) {
+    const auto slot = placed.find(action.id);
+    if (slot == placed.end()) return world_.store->space.Has(key);  // Another worker's, or no room
+    world_.store->space.Publish(slot->second);
+  }
+  if (!world_.contents) return true;
+  const bool device = action.from == Tier::kDevice;
+  In(action.to)[key] = device ? world_.device.ReadPage(action.block) : In(action.from).at(key);
+  return true;
+}
+
+void ServiceTierDriver::EndSave(const std::vector<TierAction>& actions,
+                                const std::map<uint64_t, StoreSpace::Slot>& placed) {
+  for (const TierAction& action : actions) {
+    const bool kept = Keep(action, placed);
+    loader_->SaveEnded(action.id, kept, world_.schedule.now());
+  }
+  world_.moved();
+}
+
+}  // namespace divisi

@@ -1,0 +1,187 @@
+// Tiers of a cluster's workers on a virtual clock: what is found where, and what moving it takes.
+#include <gtest/gtest.h>
+
+#include "divisi/plan/example_models.h"
+#include "divisi/sim/sim_service.h"
+
+namespace divisi {
+namespace {
+
+// 10,000 prompt tokens a second; a page of 256 bytes takes 1.6 ms to compute.
+ServiceWorker Worker(int64_t blocks = 4096) {
+  return {.rates = {.step = Seconds(1e-3), .per_token = Seconds(1e-4), .per_context_token = {}},
+          .scheduler = {.max_sequences = 64,
+                        .max_batched_tokens = 2048,
+                        .max_model_len = 8192,
+                        .blocks = blocks},
+          .tiers = ServiceTiers{.host_pages = 4096, .pcie = BytesPerSecond(8e5)}};
+}
+
+// A prompt of `contents` whole ones and 16 tokens of its own.
+ServiceRequest Ask(double arrival, std::vector<uint64_t> contents, uint64_t own) {
+  const auto prompt = static_cast<int64_t>(contents.size()) * kContentTokens + 16;
+  contents.push_back(own);
+  return {.arrival = Seconds(arrival), .prompt = prompt, .contents = std::move(contents)};
+}
+
+void ExpectAllServed(const ServiceReport& report) {
+  EXPECT_EQ(report.fault, "");
+  for (size_t i = 0; i < report.outcomes.size(); ++i) {
+    const auto& error = report.outcomes[i].error;
+    EXPECT_FALSE(error) << i << ": " << error->message;
+  }
+}
+
+TEST(ServiceTiersTest, TheNextTurnOnAnotherWorkerReadsThePool) {
+  ServiceScenario scenario{.dispatch = {.policy = RoutePolicy::kRoundRobin},
+                           .workers = {Worker(), Worker()},
+                           .pool = ServicePool{.memory = Bytes(1 << 24), .lookup = Seconds(1e-3)}};
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {1, 2}, 101)};
+  const ServiceReport report = RunService(scenario);
+  ExpectAllServed(report);
+  EXPECT_EQ(report.workers[1].counters.cached_tokens, 1024);
+  EXPECT_EQ(report.tiers[1].pages_used, 64);
+  EXPECT_EQ(report.from_pool, Bytes(64 * 256));
+  // The lookup, 64 pages at PCIe's rate, one step of 16 tokens; messages there and back.
+  const Seconds ttft = report.outcomes[1].first_token - Seconds(1);
+  EXPECT_NEAR(ttft.value, 1e-3 + 64 * 256 / 8e5 + 1e-3 + 16e-4 + 4e-4, 1e-3);
+}
+
+TEST(ServiceTiersTest, WhatTheDeviceGaveUpComesFromHostMemory) {
+  ServiceScenario scenario{.workers = {Worker(/*blocks=*/100)}};
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {3, 4}, 101), Ask(2, {1, 2}, 102)};
+  const ServiceReport report = RunService(scenario);
+  ExpectAllServed(report);
+  EXPECT_EQ(report.tiers[0].pages_used, report.tiers[0].pages_read);
+  EXPECT_GT(report.tiers[0].pages_used, 0);
+  EXPECT_EQ(report.workers[0].counters.cached_tokens, 1024);
+}
+
+// Two workers read at once over the pool's link, which is as wide as one of theirs.
+TEST(ServiceTiersTest, WorkersShareThePoolsLink) {
+  ServiceScenario scenario{
+      .dispatch = {.policy = RoutePolicy::kRoundRobin},
+      .workers = std::vector<ServiceWorker>(3, Worker()),
+      .pool = ServicePool{
+          .memory = Bytes(1 << 24), .link = BytesPerSecond(4e5), .lookup = Seconds(0)}};
+  for (ServiceWorker& worker : scenario.workers) worker.tiers->pcie = BytesPerSecond(1e9);
+  const double alone = 64 * 256 / 4e5;
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {1, 2}, 101), Ask(2, {7}, 102), Ask(3, {8}, 103)};
+  const ServiceReport one = RunService(scenario);
+  ExpectAllServed(one);
+  scenario.requests[2] = Ask(1, {1, 2}, 102);
+  const ServiceReport two = RunService(scenario);
+  ExpectAllServed(two);
+  const Seconds first = one.outcomes[1].first_token, shared = two.outcomes[1].first_token;
+  EXPECT_NEAR((shared - first).value, alone, 1e-3);
+}
+
+// ---- Eight at once, with room to prefetch four
+
+TEST(ServiceTiersTest, WithoutRoomToReadTheOthersComputeAtOnce) {
+  constexpr size_t kCount = 8;
+  constexpr double kCompute = 0.105, kRead = 64 * 256 / 8e5;
+  ServiceScenario scenario{.workers = {Worker(/*blocks=*/640)}};
+  scenario.workers[0].tiers->loading_pages = 4 * 64;
+  scenario.workers[0].scheduler.max_batched_tokens = 1040;  // A prompt a step
+  for (size_t i = 0; i < kCount; ++i) {
+    scenario.requests.push_back(Ask(static_cast<double>(i), {2 * i + 1, 2 * i + 2}, 100 + i));
+  }
+  // What takes all pages of the device.
+  scenario.requests.push_back(Ask(10, {50, 51, 52, 53, 54, 55, 56, 57, 58, 59}, 200));
+  scenario.requests.push_back(Ask(12, {60, 61, 62, 63, 64, 65, 66, 67, 68, 69}, 201));
+  const size_t first = scenario.requests.size();
+  for (size_t i = 0; i < kCount; ++i) {
+    scenario.requests.push_back(Ask(20, {2 * i + 1, 2 * i + 2}, 300 + i));
+  }
+  const ServiceReport report = RunService(scenario);
+  ExpectAllServed(report);
+  const PrefixLoaderStats& tiers = report.tiers[0];
+  EXPECT_EQ(tiers.loads, 4);
+  EXPECT_EQ(tiers.no_room, 4);
+  EXPECT_EQ(tiers.pages_read, 4 * 64);
+  EXPECT_EQ(tiers.pages_used, 4 * 64);
+  const WorkerCounters& counters = report.workers[0].counters;
+  EXPECT_EQ(counters.cached_tokens, 4 * 1024);
+  EXPECT_EQ(counters.prefill_tokens + counters.cached_tokens, counters.queried_tokens);
+  for (size_t i = 0; i < kCount; ++i) {
+    const Seconds ttft = report.outcomes[first + i].first_token - Seconds(20);
+    // No worse than if all before it had been computed, and one that had begun.
+    EXPECT_LE(ttft.value, kCompute * static_cast<double>(i + 2) + 1e-3) << i;
+    // The four that are read are there in their order, none waits for those that compute.
+    if (i < 4) {
+      EXPECT_LE(ttft.value, kRead * 4 + kCompute * 2) << i;
+    }
+  }
+}
+
+// ---- The specification's example 9.7: A holds a prefix of 8192 tokens and waits for 250 ms, B
+// lacks it and waits for 20.
+
+class RouteExampleTest : public testing::Test {
+ protected:
+  static constexpr double kAsked = 10;
+  const ModelCost model_{ExampleQwen3_8B(), {}};
+  const DeviceRates a100_{.compute = FlopsPerSecond(156e12), .memory = BytesPerSecond(2039e9)};
+
+  ServiceWorker Card(BytesPerSecond network) const {
+    return {.device = SimDevice{.model = model_, .rates = a100_},
+            .scheduler = {.max_sequences = 64,
+                          .max_model_len = 32768,
+                          .blocks = 4096},
+            .tiers = ServiceTiers{.host_pages = 16384, .network = network}};
+  }
+
+  // Of `tokens` new tokens, begun so long ahead that `left` of it is left when the request comes.
+  ServiceRequest Ahead(int64_t tokens, double left) const {
+    const Seconds takes = TimeOf(model_.Prefill(Tokens(tokens), Tokens(0)), a100_).Total();
+    return {.arrival = Seconds(kAsked + left) - takes, .prompt = tokens};
+  }
+
+  // In turn to A and B; the last is the one of the example.
+  ServiceScenario Turns(bool to_a, std::optional<BytesPerSecond> network) const {
+    ServiceScenario scenario{.dispatch = {.policy = RoutePolicy::kRoundRobin},
+                             .workers = {Card(network.value_or(BytesPerSecond(1e9))),
+                                         Card(network.value_or(BytesPerSecond(1e9)))},
+                             .message = Seconds(0),
+                             .contents = false};
+    if (network) {
+      scenario.pool =
+          ServicePool{.memory = Bytes(int64_t{1} << 35), .link = *network, .lookup = Seconds(0.01)};
+    }
+    std::vector<uint64_t> prefix;
+    for (uint64_t i = 1; i <= 16; ++i) prefix.push_back(i);
+    ServiceRequest opens{.prompt = 8192 + 256, .contents = prefix};
+    ServiceRequest asks = opens;
+    opens.contents.push_back(100);
+    asks.contents.push_back(200);
+    asks.arrival = Seconds(kAsked);
+    const ServiceRequest small{.arrival = Seconds(5), .prompt = 16};
+    scenario.requests = {opens, small, Ahead(3000, 0.25), Ahead(1000, 0.02)};
+    if (!to_a) scenario.requests.insert(scenario.requests.begin() + 2, {small, small, small});
+    if (!to_a) std::swap(scenario.requests[5], scenario.requests[6]);
+    scenario.requests.push_back(asks);
+    return scenario;
+  }
+
+  double Ttft(const ServiceScenario& scenario) const {
+    const ServiceReport report = RunService(scenario);
+    ExpectAllServed(report);
+    return (report.outcomes.back().first_token - Seconds(kAsked)).value;
+  }
+};
+
+TEST_F(RouteExampleTest, LocalHitAt281ms) { EXPECT_NEAR(Ttft(Turns(true, {})), 0.281, 1e-3); }
+
+TEST_F(RouteExampleTest, RecomputingAt907ms) { EXPECT_NEAR(Ttft(Turns(false, {})), 0.907, 1e-3); }
+
+TEST_F(RouteExampleTest, FetchingOver50GbitAt282ms) {
+  EXPECT_NEAR(Ttft(Turns(false, BytesPerSecond(6.25e9))), 0.282, 1e-3);
+}
+
+TEST_F(RouteExampleTest, FetchingOver200GbitAt137ms) {
+  EXPECT_NEAR(Ttft(Turns(false, BytesPerSecond(25e9))), 0.137, 1e-3);
+}
+
+}  // namespace
+}  // namespace divisi
