@@ -41,6 +41,7 @@ void AddKvEventsCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth
 void AddPlanCommand(CLI::App& app);
 void AddServeCommand(CLI::App& app);
+void AddSimulateCommand(CLI::App& app);
 void AddStoreCommand(CLI::App& app);
 void AddUpCommand(CLI::App& app);
 void AddWorkerCommand(CLI::App& app);

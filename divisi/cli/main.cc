@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   divisi::AddBenchEngineCommand(app);
   divisi::AddBenchServeCommand(app);
 
+  divisi::AddSimulateCommand(app);
   divisi::AddCalcCommand(app);
   divisi::AddCatalogCommand(app);
   divisi::AddModelCommand(app);

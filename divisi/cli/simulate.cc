@@ -1,0 +1,184 @@
+#include "divisi/cli/simulate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "divisi/cli/load_trace.h"
+#include "divisi/core/file.h"
+#include "divisi/core/format.h"
+#include "divisi/plan/pass_cost.h"
+
+namespace divisi {
+namespace {
+
+constexpr size_t kMostTraceBytes = size_t{1} << 30;
+constexpr int64_t kDrawnRequests = 1000;
+// Of a card's memory, for weights and pages; the rest is activations and the runtime's.
+constexpr double kUsedMemory = 0.9;
+constexpr int64_t kLongest = 131072;
+// Nobody is turned away: waiting is what is measured.
+constexpr int64_t kMostWaiting = int64_t{1} << 20;
+constexpr Seconds kPatience{1e6};
+
+Result<std::vector<ServiceRequest>> ReadRequests(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMostTraceBytes));
+  ASSIGN_OR_RETURN(const std::vector<PlannedRequest> planned, ReadTrace(text, path, {}));
+  std::vector<ServiceRequest> requests;
+  for (const PlannedRequest& plan : planned) {
+    ServiceRequest& request = requests.emplace_back();
+    request = {.arrival = plan.arrival, .prompt = plan.InputTokens(), .output = plan.output_tokens};
+    for (const PromptPiece& piece : plan.pieces) {
+      if (IsTraceBlock(piece)) request.contents.push_back(piece.stream);
+    }
+  }
+  return requests;
+}
+
+Result<std::vector<ServiceRequest>> RequestsOf(const SimulateOptions& options) {
+  if (options.trace.empty()) {
+    const int64_t count = options.requests > 0 ? options.requests : kDrawnRequests;
+    return DrawConversations({.requests = count}, options.seed);
+  }
+  ASSIGN_OR_RETURN(std::vector<ServiceRequest> requests, ReadRequests(options.trace));
+  const auto most = static_cast<size_t>(options.requests);
+  if (most > 0 && requests.size() > most) requests.resize(most);
+  return requests;
+}
+
+Result<ServiceWorker> WorkerOf(const SimulateOptions& options, const Catalog& catalog) {
+  const auto model = catalog.Model(options.model);
+  if (!model) return WithContext(model.error(), "--model");
+  const auto card = catalog.Card(options.card);
+  if (!card) return WithContext(card.error(), "--card");
+  const ModelCost cost(**model, {});
+  const DeviceRates rates{.compute = (*card)->bf16_peak * options.efficiency,
+                          .memory = (*card)->memory_bandwidth * options.efficiency};
+  const Bytes page = cost.State(Tokens(kBlockTokens));
+  const Bytes pages = Scale((*card)->memory, kUsedMemory) - cost.ResidentWeights();
+  if (pages < page * (kLongest / kBlockTokens)) {
+    return Error{Code::kInvalidArgument,
+                 Format("--model: {} leaves {} of a {} for KV, too little for one prompt of {} "
+                        "tokens; choose a larger --card",
+                        options.model, HumanBytes(pages), options.card, kLongest)};
+  }
+  const ServiceTiers tiers{.host_pages = options.host.value / page.value,
+                           .disk_pages = options.disk.value / page.value,
+                           .pcie = (*card)->pcie,
+                           .network = options.network,
+                           .disk_writes = DiskWrites::kAll};
+  return ServiceWorker{.device = SimDevice{.model = cost, .rates = rates},
+                       .scheduler = {.max_sequences = options.sequences,
+                                     .max_batched_tokens = options.step_tokens,
+                                     .max_model_len = kLongest,
+                                     .max_waiting = kMostWaiting,
+                                     .blocks = pages.value / page.value},
+                       .tiers = tiers};
+}
+
+SimulatedRun RunOne(ServiceScenario scenario, const SimulatedRun& asked, std::string& fault) {
+  scenario.dispatch.policy = asked.policy;
+  scenario.requests = Faster(std::move(scenario.requests), asked.speed);
+  const ServiceReport report = RunService(scenario);
+  if (!report.fault.empty()) fault = report.fault;
+  SimulatedRun run = asked;
+  run.requests = static_cast<int64_t>(report.outcomes.size());
+  run.failed = std::ranges::count_if(
+      report.outcomes, [](const ServiceOutcome& outcome) { return outcome.error.has_value(); });
+  run.mean = report.MeanTtft(scenario);
+  run.p50 = report.TtftQuantile(scenario, 0.5);
+  run.p90 = report.TtftQuantile(scenario, 0.9);
+  run.p99 = report.TtftQuantile(scenario, 0.99);
+  run.hit_rate = report.HitRate();
+  run.computed_tokens = report.PromptTokensComputed();
+  run.from_pool = report.from_pool;
+  return run;
+}
+
+}  // namespace
+
+Result<ServiceScenario> SimulatedService(const SimulateOptions& options, const Catalog& catalog) {
+  ASSIGN_OR_RETURN(const ServiceWorker worker, WorkerOf(options, catalog));
+  ASSIGN_OR_RETURN(std::vector<ServiceRequest> requests, RequestsOf(options));
+  ServiceScenario scenario{
+      .workers = std::vector<ServiceWorker>(static_cast<size_t>(options.workers), worker),
+      .requests = std::move(requests),
+      .contents = false};
+  scenario.dispatch.max_waiting = kMostWaiting;
+  scenario.dispatch.times.prefill = scenario.dispatch.times.total = kPatience;
+  if (options.pool.value > 0) {
+    scenario.pool =
+        ServicePool{.memory = options.pool, .link = options.pool_link, .lookup = options.lookup};
+  }
+  return scenario;
+}
+
+PerSecond RoundRobinCapacity(ServiceScenario scenario, const SimulateProgress& progress) {
+  scenario.dispatch.policy = RoutePolicy::kRoundRobin;
+  for (ServiceRequest& request : scenario.requests) request.arrival = Seconds(0);
+  scenario.progress = [&](double part) { progress("capacity", part); };
+  const ServiceReport report = RunService(scenario);
+  Seconds end;
+  for (const ServiceOutcome& outcome : report.outcomes) end = std::max(end, outcome.finished);
+  return PerSecond(static_cast<double>(scenario.requests.size()) / end.value);
+}
+
+Result<std::vector<SimulatedRun>> Simulate(const SimulateOptions& options, const Catalog& catalog,
+                                           const SimulateProgress& progress) {
+  ASSIGN_OR_RETURN(ServiceScenario scenario, SimulatedService(options, catalog));
+  std::vector<SimulatedRun> asked{{.speed = options.speed}};
+  if (!options.loads.empty()) {
+    const PerSecond capacity = RoundRobinCapacity(scenario, progress);
+    const PerSecond rate = ArrivalRate(scenario.requests);
+    asked.clear();
+    for (const double load : options.loads) {
+      asked.push_back({.load = load, .speed = load * (capacity.value / rate.value)});
+    }
+  }
+  std::vector<SimulatedRun> runs;
+  for (SimulatedRun& each : asked) {
+    for (const RoutePolicy policy : options.policies) {
+      each.policy = policy;
+      scenario.progress = [&](double part) {
+        progress(Format("{} at {:.2f}", PolicyName(policy), each.load), part);
+      };
+      std::string fault;
+      runs.push_back(RunOne(scenario, each, fault));
+      if (!fault.empty()) return Error{Code::kInternal, "the simulation failed: " + fault};
+    }
+  }
+  return runs;
+}
+
+std::string SimulateTable(const std::vector<SimulatedRun>& runs) {
+  std::string text =
+      Format("{:<24}{:>6}{:>8}{:>10}{:>10}{:>10}{:>10}{:>8}{:>11}{:>11}\n", "policy", "load",
+             "speed", "mean", "p50", "p90", "p99", "hits", "computed", "from pool");
+  for (const SimulatedRun& run : runs) {
+    text += Format("{:<24}{:>6.2f}{:>8.3f}{:>10}{:>10}{:>10}{:>10}{:>8.3f}{:>11}{:>11}\n",
+                   PolicyName(run.policy), run.load, run.speed, HumanSeconds(run.mean),
+                   HumanSeconds(run.p50), HumanSeconds(run.p90), HumanSeconds(run.p99),
+                   run.hit_rate, run.computed_tokens, HumanBytes(run.from_pool));
+  }
+  return text;
+}
+
+Json SimulateJson(const std::vector<SimulatedRun>& runs) {
+  Json::Array rows;
+  for (const SimulatedRun& run : runs) {
+    rows.push_back(Json::Object{{"policy", PolicyName(run.policy)},
+                                {"load", run.load},
+                                {"speed", run.speed},
+                                {"requests", run.requests},
+                                {"failed", run.failed},
+                                {"mean_ttft_seconds", run.mean.value},
+                                {"p50_ttft_seconds", run.p50.value},
+                                {"p90_ttft_seconds", run.p90.value},
+                                {"p99_ttft_seconds", run.p99.value},
+                                {"hit_rate", run.hit_rate},
+                                {"computed_prompt_tokens", run.computed_tokens},
+                                {"pool_read_bytes", run.from_pool.value}});
+  }
+  return Json::Object{{"runs", std::move(rows)}};
+}
+
+}  // namespace divisi
