@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "divisi/core/check.h"
+#include "divisi/kv/event_log.h"
 
 namespace divisi {
 namespace {
@@ -205,10 +206,14 @@ bool ServiceTierDriver::Keep(const TierAction& action,
 
 void ServiceTierDriver::EndSave(const std::vector<TierAction>& actions,
                                 const std::map<uint64_t, StoreSpace::Slot>& placed) {
+  std::vector<KvEvent> news;
   for (const TierAction& action : actions) {
     const bool kept = Keep(action, placed);
     loader_->SaveEnded(action.id, kept, world_.schedule.now());
+    if (!placed.contains(action.id)) continue;
+    news.push_back(PageStored(action.page.key, &action.page.parent, {}, EventTier::kRemote));
   }
+  if (world_.store && world_.store->news && !news.empty()) world_.store->news(std::move(news));
   world_.moved();
 }
 

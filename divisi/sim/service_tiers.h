@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "divisi/engine/prefix_loader.h"
+#include "divisi/kv/kv_event.h"
 #include "divisi/kv/store_space.h"
 #include "divisi/kv/tier_rates.h"
 #include "divisi/sim/sim_executor.h"
@@ -53,7 +54,8 @@ class ServiceStore {
   const ServicePool options;
   StoreSpace space;
   const SimFlows::Link out, in;
-  SimPageMap contents;  // Where contents are checked
+  SimPageMap contents;                             // Where contents are checked
+  std::function<void(std::vector<KvEvent>)> news;  // Empty: nobody follows its events
 };
 
 class ServiceTierDriver {

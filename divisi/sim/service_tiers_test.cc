@@ -1,7 +1,6 @@
 // Tiers of a cluster's workers on a virtual clock: what is found where, and what moving it takes.
 #include <gtest/gtest.h>
 
-#include "divisi/plan/example_models.h"
 #include "divisi/sim/sim_service.h"
 
 namespace divisi {
@@ -62,11 +61,12 @@ TEST(ServiceTiersTest, WorkersShareThePoolsLink) {
   ServiceScenario scenario{
       .dispatch = {.policy = RoutePolicy::kRoundRobin},
       .workers = std::vector<ServiceWorker>(3, Worker()),
-      .pool = ServicePool{
-          .memory = Bytes(1 << 24), .link = BytesPerSecond(4e5), .lookup = Seconds(0)}};
+      .pool =
+          ServicePool{.memory = Bytes(1 << 24), .link = BytesPerSecond(4e5), .lookup = Seconds(0)}};
   for (ServiceWorker& worker : scenario.workers) worker.tiers->pcie = BytesPerSecond(1e9);
   const double alone = 64 * 256 / 4e5;
-  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {1, 2}, 101), Ask(2, {7}, 102), Ask(3, {8}, 103)};
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {1, 2}, 101), Ask(2, {7}, 102),
+                       Ask(3, {8}, 103)};
   const ServiceReport one = RunService(scenario);
   ExpectAllServed(one);
   scenario.requests[2] = Ask(1, {1, 2}, 102);
@@ -113,74 +113,6 @@ TEST(ServiceTiersTest, WithoutRoomToReadTheOthersComputeAtOnce) {
       EXPECT_LE(ttft.value, kRead * 4 + kCompute * 2) << i;
     }
   }
-}
-
-// ---- The specification's example 9.7: A holds a prefix of 8192 tokens and waits for 250 ms, B
-// lacks it and waits for 20.
-
-class RouteExampleTest : public testing::Test {
- protected:
-  static constexpr double kAsked = 10;
-  const ModelCost model_{ExampleQwen3_8B(), {}};
-  const DeviceRates a100_{.compute = FlopsPerSecond(156e12), .memory = BytesPerSecond(2039e9)};
-
-  ServiceWorker Card(BytesPerSecond network) const {
-    return {.device = SimDevice{.model = model_, .rates = a100_},
-            .scheduler = {.max_sequences = 64,
-                          .max_model_len = 32768,
-                          .blocks = 4096},
-            .tiers = ServiceTiers{.host_pages = 16384, .network = network}};
-  }
-
-  // Of `tokens` new tokens, begun so long ahead that `left` of it is left when the request comes.
-  ServiceRequest Ahead(int64_t tokens, double left) const {
-    const Seconds takes = TimeOf(model_.Prefill(Tokens(tokens), Tokens(0)), a100_).Total();
-    return {.arrival = Seconds(kAsked + left) - takes, .prompt = tokens};
-  }
-
-  // In turn to A and B; the last is the one of the example.
-  ServiceScenario Turns(bool to_a, std::optional<BytesPerSecond> network) const {
-    ServiceScenario scenario{.dispatch = {.policy = RoutePolicy::kRoundRobin},
-                             .workers = {Card(network.value_or(BytesPerSecond(1e9))),
-                                         Card(network.value_or(BytesPerSecond(1e9)))},
-                             .message = Seconds(0),
-                             .contents = false};
-    if (network) {
-      scenario.pool =
-          ServicePool{.memory = Bytes(int64_t{1} << 35), .link = *network, .lookup = Seconds(0.01)};
-    }
-    std::vector<uint64_t> prefix;
-    for (uint64_t i = 1; i <= 16; ++i) prefix.push_back(i);
-    ServiceRequest opens{.prompt = 8192 + 256, .contents = prefix};
-    ServiceRequest asks = opens;
-    opens.contents.push_back(100);
-    asks.contents.push_back(200);
-    asks.arrival = Seconds(kAsked);
-    const ServiceRequest small{.arrival = Seconds(5), .prompt = 16};
-    scenario.requests = {opens, small, Ahead(3000, 0.25), Ahead(1000, 0.02)};
-    if (!to_a) scenario.requests.insert(scenario.requests.begin() + 2, {small, small, small});
-    if (!to_a) std::swap(scenario.requests[5], scenario.requests[6]);
-    scenario.requests.push_back(asks);
-    return scenario;
-  }
-
-  double Ttft(const ServiceScenario& scenario) const {
-    const ServiceReport report = RunService(scenario);
-    ExpectAllServed(report);
-    return (report.outcomes.back().first_token - Seconds(kAsked)).value;
-  }
-};
-
-TEST_F(RouteExampleTest, LocalHitAt281ms) { EXPECT_NEAR(Ttft(Turns(true, {})), 0.281, 1e-3); }
-
-TEST_F(RouteExampleTest, RecomputingAt907ms) { EXPECT_NEAR(Ttft(Turns(false, {})), 0.907, 1e-3); }
-
-TEST_F(RouteExampleTest, FetchingOver50GbitAt282ms) {
-  EXPECT_NEAR(Ttft(Turns(false, BytesPerSecond(6.25e9))), 0.282, 1e-3);
-}
-
-TEST_F(RouteExampleTest, FetchingOver200GbitAt137ms) {
-  EXPECT_NEAR(Ttft(Turns(false, BytesPerSecond(25e9))), 0.137, 1e-3);
 }
 
 }  // namespace

@@ -4,9 +4,14 @@
 #include <variant>
 
 #include "divisi/core/format.h"
+#include "divisi/kv/event_log.h"
 
 namespace divisi {
 namespace {
+
+// What the gateway names pages by.
+const std::string kModel = "modelled";
+const std::string kPageFormat = "modelled";
 
 Bytes PageOf(const ServiceWorker& from) {
   if (from.device) return from.device->model.State(Tokens(kBlockTokens));
@@ -18,9 +23,12 @@ WorkerCoreOptions CoreOptions(const ServiceWorker& from, const ServiceNode::Worl
   WorkerCoreOptions options{.role = from.role,
                             .name = Format("{}-{}", RoleName(from.role), self.value),
                             .gateways = {{"gateway", 1}},
+                            .compatibility = {.model = kModel, .page_format = kPageFormat},
                             .scheduler = from.scheduler,
                             .page = PageOf(from),
                             .times = world.times};
+  options.scheduler.model_fingerprint.assign(kModel.begin(), kModel.end());
+  options.scheduler.page_format = kPageFormat;
   options.scheduler.report_pages = from.tiers.has_value();
   return options;
 }
@@ -41,8 +49,10 @@ ServiceNode::ServiceNode(NodeId self, const ServiceWorker& from, const World& wo
       others_(std::move(others)),
       executor_(ExecutorOptions(from, world)),
       core_(CoreOptions(from, world, self), world.schedule.now()) {
+  EventEndpoints events;
+  if (others_.news) events.live = "sim";
   if (!from.tiers) {
-    core_.BeNew(self, {.address = "sim"});
+    core_.BeNew(self, {.address = "sim"}, {}, events);
     return;
   }
   tiers_ =
@@ -53,7 +63,7 @@ ServiceNode::ServiceNode(NodeId self, const ServiceWorker& from, const World& wo
                                                                    .device = executor_,
                                                                    .contents = world.contents,
                                                                    .moved = [this] { Settle(); }});
-  core_.BeNew(self, {.address = "sim"}, tiers_->Options(from.scheduler.blocks));
+  core_.BeNew(self, {.address = "sim"}, tiers_->Options(from.scheduler.blocks), events);
 }
 
 void ServiceNode::Receive(ClusterMessage message) {
@@ -69,11 +79,34 @@ void ServiceNode::Tick() {
 void ServiceNode::Settle() {
   if (tiers_) tiers_->Carry(*core_.prefixes(), core_.worker().PromptToken());
   StartStep();
+  TellNews();
   for (auto actions = core_.TakeActions(); !actions.empty(); actions = core_.TakeActions()) {
     for (WorkerAction& action : actions) {
       std::visit([this](auto& each) { Do(each); }, action);
     }
   }
+}
+
+void ServiceNode::TellNews() {
+  if (!tiers_) return;
+  PrefixLoader& loader = *core_.prefixes();
+  std::vector<KvEvent> news;
+  for (const PageChange& change : loader.TakePageChanges()) {
+    if (change.kind == PageChange::Kind::kStored) {
+      news.push_back(PageStored(change.key, &change.parent, {}, EventTier::kDevice));
+    } else {
+      news.push_back(PageRemoved(change.key, EventTier::kDevice));
+    }
+  }
+  for (const TierEvent& event : loader.TakeTierEvents()) {
+    const auto tier = static_cast<EventTier>(event.tier);
+    if (event.kind == TierEvent::Kind::kStored) {
+      news.push_back(PageStored(event.page.key, &event.page.parent, {}, tier));
+    } else {
+      news.push_back(PageRemoved(event.page.key, tier));
+    }
+  }
+  if (others_.news && !news.empty()) others_.news(std::move(news));
 }
 
 void ServiceNode::Do(const DialAction& dial) {

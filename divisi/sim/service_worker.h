@@ -28,6 +28,7 @@ class ServiceNode {
   struct Others {
     std::function<void(ClusterMessage)> to_gateway;
     std::function<void(const PageWrite&)> write;
+    std::function<void(std::vector<KvEvent>)> news;  // Empty: nobody follows its events
   };
   struct World {
     SimSchedule& schedule;
@@ -53,6 +54,7 @@ class ServiceNode {
 
  private:
   void StartStep();
+  void TellNews();
   void Do(SendAction& action) { others_.to_gateway(std::move(action.message)); }
   void Do(const DialAction& dial);
   void Do(const PageWrite& write) { others_.write(write); }

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "divisi/control/gateway_core.h"
+#include "divisi/control/route_prefix.h"
 #include "divisi/core/check.h"
 
 namespace divisi {
@@ -21,12 +22,24 @@ constexpr Seconds kTick{0.02};
 constexpr Seconds kLongest{100'000};
 constexpr size_t kProgressParts = 200;
 
+GatewayCoreOptions CoreOptions(const ServiceScenario& scenario) {
+  GatewayCoreOptions options{.dispatch = scenario.dispatch};
+  if (scenario.directory == 0) return options;
+  auto pages = PageDirectory::Create({.pages = scenario.directory});
+  CHECK(pages.ok(), "{}", pages.error().message);
+  options.pages = *std::move(pages);
+  return options;
+}
+
 class Service {
  public:
   explicit Service(const ServiceScenario& scenario)
-      : scenario_(scenario), gateway_(kGateway, {.dispatch = scenario.dispatch}) {
+      : scenario_(scenario), gateway_(kGateway, CoreOptions(scenario)) {
     report_.outcomes.resize(scenario.requests.size());
     if (scenario.pool) store_.emplace(*scenario.pool, flows_);
+    if (store_ && scenario.directory > 0) {
+      store_->news = [this](std::vector<KvEvent> news) { HearPool(std::move(news)); };
+    }
     for (const ServiceWorker& worker : scenario.workers) Start(worker);
     Join();
     AwaitNext();
@@ -57,11 +70,13 @@ class Service {
                                    .store = store_ ? &*store_ : nullptr,
                                    .times = scenario_.dispatch.times,
                                    .contents = scenario_.contents};
-    nodes_.push_back(std::make_unique<ServiceNode>(
-        id, from, world,
-        ServiceNode::Others{
-            .to_gateway = [this, id](ClusterMessage message) { ToGateway(id, std::move(message)); },
-            .write = [this, id](const PageWrite& write) { Write(Find(id), write); }}));
+    ServiceNode::Others others{
+        .to_gateway = [this, id](ClusterMessage message) { ToGateway(id, std::move(message)); },
+        .write = [this, id](const PageWrite& write) { Write(Find(id), write); }};
+    if (scenario_.directory > 0) {
+      others.news = [this, id](std::vector<KvEvent> news) { Hear(id, std::move(news)); };
+    }
+    nodes_.push_back(std::make_unique<ServiceNode>(id, from, world, std::move(others)));
   }
 
   // Everybody is there before the load begins: messages take no time until then.
@@ -91,6 +106,18 @@ class Service {
                  });
   }
 
+  void Hear(NodeId from, std::vector<KvEvent> news) {
+    schedule_.In(scenario_.event, [this, from, news = std::move(news)]() mutable {
+      gateway_.Heard(from, {.events = std::move(news)}, schedule_.now());
+    });
+  }
+
+  void HearPool(std::vector<KvEvent> news) {
+    schedule_.In(scenario_.event, [this, news = std::move(news)]() mutable {
+      gateway_.HeardStore(0, {.events = std::move(news)}, schedule_.now());
+    });
+  }
+
   void Write(ServiceNode& node, const PageWrite& write) {
     node.link_free = std::max(node.link_free, schedule_.now()) + scenario_.page;
     schedule_.At(node.link_free, [this, &node, write] {
@@ -112,7 +139,9 @@ class Service {
   void Submit(size_t index) {
     const ServiceRequest& asked = scenario_.requests[index];
     Request request{.prompt = PromptOf(asked, index), .max_tokens = asked.output};
-    const auto number = gateway_.Submit(std::move(request), schedule_.now());
+    std::vector<BlockKey> keys;
+    if (const auto space = gateway_.PageSpace()) keys = SharedPromptKeys(*space, request);
+    const auto number = gateway_.Submit(std::move(request), schedule_.now(), std::move(keys));
     if (number) {
       index_of_[*number] = index;
     } else {

@@ -24,6 +24,8 @@ struct ServiceScenario {
   std::vector<ServiceRequest> requests;  // By arrival
   Seconds message{2e-4};                 // Until one is there
   Seconds page{1e-4};                    // Of a worker's page after the one before
+  int64_t directory = 0;  // Pages that the gateway knows of; 0: it does not follow events
+  Seconds event{5e-3};    // From what happened to a page until the gateway knows
   // Pages have contents, which every step reads, and plans are checked; without it is faster.
   bool contents = true;
   // Called now and then with the part of the requests that has ended.
