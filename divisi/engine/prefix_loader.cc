@@ -134,7 +134,9 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
   const std::vector<BlockKey>& keys = requests.at(request).keys;
   Load& load = loads[given.id];
   load.request = request;
-  load.gate = std::make_shared<LayerGate>();
+  const auto pages = static_cast<int64_t>(given.pages.size());
+  const Seconds most = std::max(kLeastDeadline, ComputeTime(pages));
+  load.gate = std::make_shared<LayerGate>(most);
   Seconds read = backlog / Or(speeds.disk, kAssumedSpeeds.disk);
   for (size_t i = 0; i < given.pages.size(); ++i) {
     const BlockKey& key = keys[static_cast<size_t>(given.present) + i];
@@ -143,14 +145,13 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
     on_their_way.insert(key);
     read += ReadTime(run[i]);
   }
-  const auto pages = static_cast<int64_t>(load.pages.size());
   backlog += options.page * pages;
   PlanFollowing(load, read, now);
   load_orders.push_back({.id = given.id,
                          .pages = load.pages,
                          .root = requests.at(request).root,
                          .position = given.present * kBlockTokens,
-                         .deadline = now + std::max(kLeastDeadline, ComputeTime(pages)),
+                         .deadline = now + most,
                          .gate = load.gate});
   ++counts.loads;
 }

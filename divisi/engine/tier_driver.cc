@@ -18,7 +18,6 @@ constexpr Seconds kRatedLife{5 * 365 * 86400.0};
 struct TierDriver::State {
   TierDriverOptions options;
   std::shared_ptr<HostStore> host;
-  DiskCalls calls;
   std::shared_ptr<DiskStore> disk;
   std::shared_ptr<RemotePageStore> remote;
   DiskScan found;
@@ -49,11 +48,15 @@ Result<void> TierDriver::State::OpenStores(Logger& logger) {
     ASSIGN_OR_RETURN(host, HostStore::Create(options.shape, options.host));
   }
   if (options.disk.empty()) return {};
-  ASSIGN_OR_RETURN(disk, DiskStore::Open({.directory = options.disk,
-                                          .budget = options.disk_size,
-                                          .shape = options.shape,
-                                          .model = options.model},
-                                         calls, logger));
+  ASSIGN_OR_RETURN(std::unique_ptr<DiskStore> store, DiskStore::Open({.directory = options.disk,
+                                                                      .budget = options.disk_size,
+                                                                      .shape = options.shape,
+                                                                      .model = options.model},
+                                                                     *options.disk_calls, logger));
+  // A thread that hangs in one of the calls is left behind with the store, and so are the calls.
+  DiskStore* const opened = store.release();
+  disk =
+      std::shared_ptr<DiskStore>(opened, [calls = options.disk_calls](DiskStore* s) { delete s; });
   found = disk->TakeScan();
   return {};
 }

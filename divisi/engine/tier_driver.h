@@ -31,6 +31,7 @@ struct TierDriverOptions {
   // What the disk is to bear: its rated writes a day of its whole size, for its rated life.
   double disk_writes_per_day = 1;
   DiskWrites disk_writes = DiskWrites::kAdmitted;
+  std::shared_ptr<DiskCalls> disk_calls = std::make_shared<DiskCalls>();
   std::shared_ptr<RemoteHub> pool;  // None: no such tier. Its memory: RemotePageStore::MemoryFor
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
 };

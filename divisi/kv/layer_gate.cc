@@ -20,13 +20,16 @@ void LayerGate::Fail() {
   changed_.notify_all();
 }
 
+LayerGate::LayerGate(Seconds most) : until_(SteadyClock().Now() + most) {}
+
 bool LayerGate::Wait(int layer, Seconds most) {
   std::unique_lock lock(mutex_);
   if (layer < opened_) return true;
   const SteadyClock clock;
   const Seconds start = clock.Now();
   // A day at the longest: a chrono duration of kNever would overflow.
-  const std::chrono::duration<double> bound(std::clamp(most.value, 0.0, 86400.0));
+  const Seconds left = std::min(most, until_ - start);
+  const std::chrono::duration<double> bound(std::clamp(left.value, 0.0, 86400.0));
   changed_.wait_for(lock, bound, [&] { return layer < opened_ || failed_; });
   ++waiting_.waits;
   waiting_.waited += clock.Now() - start;

@@ -15,12 +15,16 @@ namespace divisi {
 
 class LayerGate {
  public:
+  // most: how long, from now on, anybody waits here at all: who computes does so on the thread that
+  // would hear of a load that is past its time.
+  explicit LayerGate(Seconds most = Seconds(86400));
+
   // Layers [0, layers) may be read. Fewer than are open already changes nothing.
   void Open(int layers);
   // No further layer will open: whoever waits for one stops waiting.
   void Fail();
 
-  // Until `layer` is open, `most` at the longest.  False: it failed, or it is too late.
+  // Until `layer` is open, `most` and the gate's own time at the longest.  False: it failed, or it is too late.
   bool Wait(int layer, Seconds most);
 
   int opened() const;
@@ -34,6 +38,7 @@ class LayerGate {
   Waiting waiting() const;
 
  private:
+  const Seconds until_;  // A steady clock's time
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.

@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "divisi/core/clock.h"
+
 namespace divisi {
 namespace {
 
@@ -58,6 +60,18 @@ TEST(LayerGateTest, NobodyWaitsLongerThanAsked) {
   EXPECT_FALSE(gate.Wait(0, Seconds(0.01)));
   EXPECT_FALSE(gate.Wait(0, Seconds(-1)));
   EXPECT_GE(gate.waiting().waited.value, 0.009);
+}
+
+TEST(LayerGateTest, NobodyWaitsBeyondTheGatesOwnTime) {
+  LayerGate gate(Seconds(0.02));
+  gate.Open(1);
+  const SteadyClock clock;
+  const Seconds start = clock.Now();
+  EXPECT_TRUE(gate.Wait(0, Seconds(30)));
+  EXPECT_FALSE(gate.Wait(1, Seconds(30)));
+  EXPECT_FALSE(gate.Wait(1, Seconds(30)));
+  EXPECT_GE(clock.Now() - start, Seconds(0.02));
+  EXPECT_LT(clock.Now() - start, Seconds(5));
 }
 
 }  // namespace
