@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "divisi/engine/tier_process_fixture.h"
 

@@ -24,7 +24,8 @@ class LayerGate {
   // No further layer will open: whoever waits for one stops waiting.
   void Fail();
 
-  // Until `layer` is open, `most` and the gate's own time at the longest.  False: it failed, or it is too late.
+  // Until `layer` is open, `most` and the gate's own time at the longest.  False: it failed, or it
+  // is too late.
   bool Wait(int layer, Seconds most);
 
   int opened() const;
