@@ -30,7 +30,9 @@ bool LayerGate::Wait(int layer, Seconds most) {
   // A day at the longest: a chrono duration of kNever would overflow.
   const Seconds left = std::min(most, until_ - start);
   const std::chrono::duration<double> bound(std::clamp(left.value, 0.0, 86400.0));
+  ++waiting_.now;
   changed_.wait_for(lock, bound, [&] { return layer < opened_ || failed_; });
+  --waiting_.now;
   ++waiting_.waits;
   waiting_.waited += clock.Now() - start;
   const bool open = layer < opened_;

@@ -35,6 +35,7 @@ class LayerGate {
     int64_t waits = 0;  // Calls that did not find their layer open.
     Seconds waited;     // In all of them: what loading added to computing.
     int64_t in_vain = 0;
+    int64_t now = 0;  // Under way
   };
   Waiting waiting() const;
 
