@@ -10,6 +10,7 @@ namespace {
 
 // Of all transfers of a process together, in seconds.
 constexpr double kLongestTime = 1e15;
+constexpr uint32_t kMostLayers = 1 << 16;
 // Of a host's name, a port and a topic: far more than either has.
 constexpr size_t kMostEndpointBytes = 1024;
 
@@ -176,15 +177,31 @@ void Get(WireReader& in, PrefillMessage& m) {
   m.present = in.GetCount();
   in.Require(m.present <= static_cast<int64_t>(m.pages.size()));
 }
+constexpr int64_t kMostPages = int64_t{1} << 32;
+void Put(WireWriter& out, const PagesFound& found) {
+  for (const int64_t pages : found) out.Put(pages);
+}
+PagesFound GetFound(WireReader& in) {
+  PagesFound found;
+  for (int64_t& pages : found) {
+    pages = in.GetCount();
+    in.Require(pages <= kMostPages);
+  }
+  return found;
+}
 void Put(WireWriter& out, const HandoverMessage& m) {
   Put(out, m.id);
   Put(out, m.first);
   PutTokens(out, m.prompt_scores);
+  Put(out, m.found);
+  out.Put(m.cached_tokens);
 }
 void Get(WireReader& in, HandoverMessage& m) {
   m.id = GetTransfer(in);
   m.first = GetToken(in);
   m.prompt_scores = GetTokens(in);
+  m.found = GetFound(in);
+  m.cached_tokens = in.GetCount();
 }
 void Put(WireWriter& out, const ServeMessage& m) {
   Put(out, m.id);
@@ -202,6 +219,8 @@ void Put(WireWriter& out, const TokensMessage& m) {
   PutTokens(out, m.prompt_scores);
   out.PutOptional(m.finish, [](WireWriter& w, FinishReason r) { w.Put(static_cast<uint8_t>(r)); });
   out.PutOptional(m.error, [](WireWriter& w, const Error& e) { Put(w, e); });
+  out.PutOptional(m.found, [](WireWriter& w, const PagesFound& found) { Put(w, found); });
+  out.Put(m.cached_tokens);
 }
 void Get(WireReader& in, TokensMessage& m) {
   m.id = GetTransfer(in);
@@ -211,6 +230,8 @@ void Get(WireReader& in, TokensMessage& m) {
   m.finish = in.GetOptional<FinishReason>(
       [](WireReader& r) { return r.Get<FinishReason>(kFinishReasons); });
   m.error = in.GetOptional<Error>(GetError);
+  m.found = in.GetOptional<PagesFound>(GetFound);
+  m.cached_tokens = in.GetCount();
 }
 void Put(WireWriter& out, const RefusedMessage& m) {
   Put(out, m.id);
@@ -263,6 +284,7 @@ void Put(WireWriter& out, const HelloMessage& m) {
     out.Put(*text);
   }
   out.Put(static_cast<uint8_t>(m.pool));
+  out.Put(m.layers);
 }
 void Get(WireReader& in, HelloMessage& m) {
   m.node = GetNode(in);
@@ -290,6 +312,8 @@ void Get(WireReader& in, HelloMessage& m) {
     in.Require(text->size() <= kMostEndpointBytes);
   }
   m.pool = in.GetBool();
+  m.layers = in.Get<uint32_t>();
+  in.Require(m.layers >= 1 && m.layers <= kMostLayers);
 }
 void Put(WireWriter& out, const WelcomeMessage& m) { Put(out, m.gateway); }
 void Get(WireReader& in, WelcomeMessage& m) { m.gateway = GetNode(in); }
@@ -371,6 +395,12 @@ void Put(WireWriter& out, const WorkerRates& rates) {
   out.Put(rates.steps);
   out.Put(rates.prompt_steps);
   out.Put(rates.writes);
+  for (size_t t = 1; t < rates.read.size(); ++t) {
+    out.Put(rates.read[t].value);
+    out.Put(static_cast<uint8_t>(rates.read_measured[t]));
+  }
+  out.Put(rates.lookup.value);
+  out.Put(static_cast<uint8_t>(rates.lookup_measured));
 }
 void Get(WireReader& in, WorkerRates& rates) {
   for (Seconds* time : {&rates.step, &rates.per_token, &rates.per_pair, &rates.per_sequence}) {
@@ -380,6 +410,12 @@ void Get(WireReader& in, WorkerRates& rates) {
   rates.steps = in.GetCount();
   rates.prompt_steps = in.GetCount();
   rates.writes = in.GetCount();
+  for (size_t t = 1; t < rates.read.size(); ++t) {
+    rates.read[t].value = in.GetDouble();
+    rates.read_measured[t] = in.GetBool();
+  }
+  rates.lookup.value = in.GetDouble();
+  rates.lookup_measured = in.GetBool();
 }
 void Put(WireWriter& out, const ReportMessage& m) {
   for (const auto field : kReportFields) out.Put(m.*field);

@@ -59,7 +59,8 @@ struct HelloMessage {
   std::vector<std::byte> data_descriptor;
   uint32_t gateways = 1;  // That it is to be connected to, this one included
   EventEndpoints events;
-  bool pool = false;  // Its prompts' prefixes may come from the remote pool
+  bool pool = false;    // Its prompts' prefixes may come from the remote pool
+  uint32_t layers = 1;  // By which its computing follows reading; 1: it waits for all
 };
 // The gateway to a worker: it is in, as this gateway's.
 struct WelcomeMessage {

@@ -23,6 +23,9 @@ ReportMessage Report() {
   report.counters.expired_leases = 13;
   report.counters.tail_times.Add(Seconds(0.3));
   report.rates.per_token = Seconds(1.5e-4);
+  report.rates.read[2] = BytesPerSecond(3e9);
+  report.rates.read_measured[2] = true;
+  report.rates.lookup = Seconds(0.01);
   return report;
 }
 
@@ -54,10 +57,11 @@ std::vector<ClusterMessage> Samples() {
       ReserveMessage{id, Sample(), {2}},
       ReservedMessage{id, {4, 5}, 1},
       PrefillMessage{id, Sample(), {3}, {4, 5}, 1},
-      HandoverMessage{id, token, {token, token}},
+      HandoverMessage{id, token, {token, token}, {5, 6, 7, 8}},
       TakenMessage{id},
       ServeMessage{id, Sample()},
       TokensMessage{.id = id, .start = 2, .tokens = {token}, .finish = FinishReason::kStop},
+      TokensMessage{.id = id, .tokens = {token}, .found = PagesFound{1, 2, 3, 4}},
       TokensMessage{.id = id, .finish = FinishReason::kError, .error = Error{Code::kDataLoss, "x"}},
       RefusedMessage{id, Error{Code::kResourceExhausted, "full"}},
       RenewMessage{id, 6},
@@ -84,6 +88,17 @@ TEST(ClusterMessageTest, EveryMessageComesThrough) {
   EXPECT_EQ(request.prompt, Sample().prompt);
   EXPECT_EQ(request.sampling.seed, 99u);
   EXPECT_EQ(request.sampling.logit_bias, Sample().sampling.logit_bias);
+}
+
+TEST(ClusterMessageTest, WhatWasFoundAndMeasuredComesThrough) {
+  const auto again = DecodeClusterMessage(EncodeClusterMessage(Report()));
+  const WorkerRates& rates = std::get<ReportMessage>(*again).rates;
+  EXPECT_EQ(rates.read, Report().rates.read);
+  EXPECT_EQ(rates.read_measured, Report().rates.read_measured);
+  EXPECT_EQ(rates.lookup, Seconds(0.01));
+  const TokensMessage tokens{.id = {{7}, 8, 9}, .found = PagesFound{1, 2, 3, 4}};
+  const auto relay = DecodeClusterMessage(EncodeClusterMessage(RelayMessage{{1}, {2}, tokens}));
+  EXPECT_EQ(std::get<TokensMessage>(std::get<RelayMessage>(*relay).message).found, tokens.found);
 }
 
 TEST(ClusterMessageTest, RefusesWhatIsCutOrLongerThanItself) {

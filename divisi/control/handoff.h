@@ -27,6 +27,7 @@
 //  4. Every message may come twice, late, or not at all. What has to arrive is sent again.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -67,11 +68,15 @@ struct PrefillMessage {
   std::vector<BlockId> pages;
   int64_t present = 0;
 };
+// Of a prompt's prefix, [t]: pages that who computed it found in its Tier t.
+using PagesFound = std::array<int64_t, 4>;
 // P to D, after its last write: the prompt is there, and this is the first token.
 struct HandoverMessage {
   TransferId id;
   SampledToken first;
   std::vector<SampledToken> prompt_scores;
+  PagesFound found{};
+  int64_t cached_tokens = 0;  // Of the prompt: those that needed no computing
 };
 // D to P: the request is D's.
 struct TakenMessage {
@@ -89,7 +94,9 @@ struct TokensMessage {
   std::vector<SampledToken> tokens;
   std::vector<SampledToken> prompt_scores;  // Of the whole prompt, with the first tokens.
   std::optional<FinishReason> finish;
-  std::optional<Error> error;  // With finish kError.
+  std::optional<Error> error;       // With finish kError.
+  std::optional<PagesFound> found;  // With the first tokens, as cached_tokens.
+  int64_t cached_tokens = 0;
 };
 // A worker to G: it does not, or no longer, do its part. kResourceExhausted: not now.
 struct RefusedMessage {

@@ -109,7 +109,9 @@ class Choosing {
 
   // Without the pool's, which everybody has.
   static int64_t OwnPrefix(const RouteWorker& worker) {
-    return std::max(worker.prefix.tokens[static_cast<size_t>(Tier::kDisk)], worker.prefix.promised);
+    const RoutePrefix& prefix = worker.prefix;
+    const bool promised = prefix.promised > prefix.tokens.back();
+    return promised ? prefix.promised : prefix.tokens[static_cast<size_t>(Tier::kDisk)];
   }
 
   // The next by name after the last one, around.
@@ -159,7 +161,9 @@ class Choosing {
     const int64_t lacks = tokens_ - PresentAt(d);
     const Bytes token = rules_.estimate.bytes_per_token;
     const Seconds last = token * std::min({lacks, tokens_ - at.cached, p.chunk}) / p.rates.write;
-    return std::max(last, token * lacks / p.rates.write - at.times.compute);
+    const int64_t steps = std::max<int64_t>((tokens_ - at.cached + p.chunk - 1) / p.chunk, 1);
+    const Seconds first = at.times.compute / steps;
+    return std::max(last, token * lacks / p.rates.write - (at.times.compute - first));
   }
 
   RouteOption Pair(const RouteWorker& p, const RouteWorker& d, const RouteEstimate& at) const {

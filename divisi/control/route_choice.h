@@ -6,8 +6,9 @@
 //   whole   as estimated for the worker, beside its decodes
 //   apart   as estimated for P, which can read once D has reserved (R); and in C what is left to
 //           write to D when the prompt is computed, and one decode step there, which ends before D
-//           looks up. All pages that D lacks are written, P's cached ones from the start:
-//             max(last chunk, all - C_P bandwidth) / bandwidth
+//           looks up. All pages that D lacks are written, the first of them, P's cached ones among
+//           them, when the first of P's steps has ended:
+//             max(last chunk / bandwidth, all / bandwidth - (C_P - first step))
 // Sessions have no place of their own: a request goes where its prefix is as far as that is sooner.
 // Source: section 9.5.4.
 #pragma once

@@ -321,9 +321,9 @@ TEST(RouteChoiceTest, APrefillWorkersPrefixCounts) {
   rules.disaggregate_from = 0;
   const RouteChoice choice = Choose(1000, workers, rules);
   EXPECT_EQ(choice.chosen.prefill, kPrefillToo);
-  // 40 tokens and a step; all 1000 are written from the start: 10 ms, of which 5 hide. D's step.
-  EXPECT_NEAR(choice.chosen.transfer.value, 5e-3, 1e-9);
-  EXPECT_NEAR(choice.chosen.ttft().value, 2e-3 + 5e-3 + 5e-3 + 1e-3, 1e-9);
+  // 40 tokens and a step, after which all 1000 are written. D's step.
+  EXPECT_NEAR(choice.chosen.transfer.value, 10e-3, 1e-9);
+  EXPECT_NEAR(choice.chosen.ttft().value, 2e-3 + 5e-3 + 10e-3 + 1e-3, 1e-9);
 }
 
 TEST(RouteChoiceTest, PagesThatADecodeWorkerHasAreNotWritten) {

@@ -53,6 +53,7 @@ class Estimating {
  private:
   // What follows the device's own pages is computed by a prompt ahead, which then has them there.
   void AddPromised(int device) {
+    if (worker_.prefix.promised <= worker_.prefix.tokens.back()) return;
     RouteEstimate part = depths_[device];
     part.awaited = Usable(worker_.prefix.promised, tokens_) - part.cached;
     if (part.awaited <= 0) return;

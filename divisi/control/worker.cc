@@ -109,7 +109,48 @@ Seconds Worker::State::PromptToken() const {
   return rates.prompt_steps > 0 ? rates.per_token : Seconds(0);
 }
 
+// What there was of the prompt when its computing began. A load that does not come after all was
+// not there.
+void Worker::State::NoteFound(const SchedulerEvent& event) {
+  const bool scheduled = event.kind == SchedulerEvent::Kind::kScheduled;
+  const bool lost = event.kind == SchedulerEvent::Kind::kLost;
+  const auto local = local_.find(event.request);
+  if ((!scheduled && !lost) || local == local_.end()) return;
+  const auto take = [&](PagesFound& found, int64_t& tokens) {
+    const int64_t cached = event.cached_tokens / kBlockTokens;
+    if (scheduled) {
+      tokens = event.cached_tokens;
+      found = prefixes_ ? prefixes_->Found(event.request, cached) : PagesFound{cached, 0, 0, 0};
+    } else {
+      tokens = 0;
+      std::fill(found.begin() + 1, found.end(), 0);
+    }
+  };
+  if (const auto at = sending_.find(local->second); at != sending_.end()) {
+    take(at->second.found, at->second.cached_tokens);
+  } else if (const auto in = incoming_.find(local->second); in != incoming_.end()) {
+    // Of a prompt that another worker computed, that one said it.
+    if (!in->second.adopted) take(in->second.found, in->second.cached_tokens);
+  }
+}
+
+void Worker::State::FitReads(WorkerRates& rates) const {
+  if (!prefixes_) return;
+  const TierSpeeds& speeds = prefixes_->speeds();
+  const std::array<BytesPerSecond, 4> read{BytesPerSecond(0), speeds.host, speeds.disk,
+                                           speeds.remote};
+  for (size_t t = 1; t < read.size(); ++t) {
+    if (read[t].value <= 0) continue;
+    rates.read[t] = read[t];
+    rates.read_measured[t] = true;
+  }
+  if (prefixes_->lookup() <= Seconds(0)) return;
+  rates.lookup = prefixes_->lookup();
+  rates.lookup_measured = true;
+}
+
 void Worker::State::Apply(std::vector<SchedulerEvent> events, Seconds now) {
+  for (const SchedulerEvent& event : events) NoteFound(event);
   if (prefixes_) prefixes_->Note(events, now);
   std::set<TransferId> talked;
   for (SchedulerEvent& event : events) {
@@ -167,6 +208,7 @@ WorkerStats Worker::State::stats() const {
   stats.counters.preemptions = stats.scheduler.preemptions;
   step_meter_.Fit(stats.rates);
   write_meter_.Fit(stats.rates);
+  FitReads(stats.rates);
   stats.incoming = static_cast<int64_t>(incoming_.size());
   stats.outgoing = static_cast<int64_t>(sending_.size());
   for (const auto& [id, incoming] : incoming_) {

@@ -51,6 +51,7 @@ void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoade
   memory_ = std::move(memory);
   events_ = std::move(events);
   pool_ = tiers && tiers->tiers.pool;
+  layers_ = tiers && tiers->follow ? std::max(tiers->layers, 1) : 1;
   worker_ = std::make_unique<Worker>(self_, options_.scheduler, options_.times, options_.page);
   if (tiers) worker_->UseTiers(*std::move(tiers));
   stepping_ = false;
@@ -72,7 +73,8 @@ HelloMessage WorkerCore::Hello() const {
           .data_descriptor = memory_.descriptor,
           .gateways = static_cast<uint32_t>(membership_.gateways()),
           .events = events_,
-          .pool = pool_};
+          .pool = pool_,
+          .layers = static_cast<uint32_t>(layers_)};
 }
 
 std::vector<WorkerAction> WorkerCore::TakeActions() { return std::exchange(actions_, {}); }

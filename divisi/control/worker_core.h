@@ -157,6 +157,7 @@ class WorkerCore {
   PageMemory memory_;
   EventEndpoints events_;
   bool pool_ = false;
+  int layers_ = 1;
   std::unique_ptr<Worker> worker_;
   bool stepping_ = false;
   std::optional<std::string> dead_;  // Why, once it was told so

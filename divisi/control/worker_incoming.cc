@@ -70,6 +70,9 @@ void Worker::State::On(NodeId from, HandoverMessage m, Seconds now) {
   counters_.pages_received +=
       static_cast<int64_t>(incoming.reservation.pages.size()) - incoming.reservation.present;
   incoming.prompt_scores = std::move(m.prompt_scores);
+  incoming.found = m.found;
+  incoming.cached_tokens = m.cached_tokens;
+  incoming.adopted = true;
   Send(from, TakenMessage{m.id});
   Apply(scheduler_.Adopt(incoming.local, std::move(m.first)), now);
 }
@@ -123,7 +126,11 @@ void Worker::State::SendTokens(const TransferId& id, Incoming& incoming, int64_t
   TokensMessage message{
       .id = id, .start = start, .finish = incoming.finish, .error = incoming.error};
   message.tokens.assign(incoming.tokens.begin() + start, incoming.tokens.end());
-  if (start == 0) message.prompt_scores = incoming.prompt_scores;
+  if (start == 0) {
+    message.prompt_scores = incoming.prompt_scores;
+    message.found = incoming.found;
+    message.cached_tokens = incoming.cached_tokens;
+  }
   incoming.sent_at = now;
   Send(id.gateway, std::move(message));
 }

@@ -48,7 +48,8 @@ void Worker::State::HandOverWhenWritten(const TransferId& id, Sending& sending, 
   sending.written = now;
   sending.resend_at = now + times_.resend;
   sending.taken_before = now + times_.taken;
-  Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores});
+  Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores, sending.found,
+                                       sending.cached_tokens});
 }
 
 void Worker::State::WriteDone(uint64_t write, bool ok, Seconds now) {
@@ -144,6 +145,8 @@ void Worker::State::FinishAtPrefill(const TransferId& id, Sending& sending, Sche
   Incoming incoming{.phase = Incoming::Phase::kFinished, .lease_ends = sending.lease_ends};
   if (sending.first) incoming.tokens.push_back(*sending.first);
   incoming.prompt_scores = std::move(sending.prompt_scores);
+  incoming.found = sending.found;
+  incoming.cached_tokens = sending.cached_tokens;
   incoming.finish = event.reason;
   incoming.error = std::move(event.error);
   // Before D is told: it says that P gave up, and the gateway would try again.
@@ -163,7 +166,8 @@ void Worker::State::TickSending(Seconds now) {
       untaken.push_back(id);
     } else if (handed && now >= sending.resend_at) {
       sending.resend_at = now + times_.resend;
-      Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores});
+      Send(sending.decode, HandoverMessage{id, *sending.first, sending.prompt_scores, sending.found,
+                                           sending.cached_tokens});
     }
   }
   for (const TransferId& id : silent) {

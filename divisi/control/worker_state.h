@@ -52,12 +52,15 @@ class Worker::State {
     Phase phase = Phase::kReserved;
     RequestId local = 0;
     std::optional<NodeId> writer;  // P, while it may write
+    bool adopted = false;          // P has computed its prompt.
     Reservation reservation;
     Seconds lease_ends;
     Seconds resend_at;  // kStopping: of Abort to P
     std::vector<SampledToken> tokens;
     int64_t sent = 0;  // Tokens sent at least once
     std::vector<SampledToken> prompt_scores;
+    PagesFound found{};
+    int64_t cached_tokens = 0;
     std::optional<FinishReason> finish;
     std::optional<Error> error;
     Seconds sent_at;
@@ -87,6 +90,8 @@ class Worker::State {
     bool tell_decode = false;    // kStopping: Stopped is owed
     std::optional<SampledToken> first;
     std::vector<SampledToken> prompt_scores;
+    PagesFound found{};
+    int64_t cached_tokens = 0;
     Seconds lease_ends;
     std::optional<Seconds> first_write, held_at;
     Seconds resend_at;     // kHandedOver: of Handover
@@ -118,6 +123,8 @@ class Worker::State {
   // A request whose prompt is computed here.
   Result<void> Add(Request request, Seconds now);
   void Cancel(RequestId local, Seconds now);
+  void NoteFound(const SchedulerEvent& event);
+  void FitReads(WorkerRates& rates) const;
   void Apply(std::vector<SchedulerEvent> events, Seconds now);
   void ApplyIncoming(const TransferId& id, SchedulerEvent event, Seconds now);
   void ApplySending(const TransferId& id, SchedulerEvent event, Seconds now);

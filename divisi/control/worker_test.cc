@@ -238,6 +238,65 @@ TEST(WorkerTest, AHandoverHasItsTimes) {
   EXPECT_TRUE(worker.TakeHandovers().empty());
 }
 
+// What there was of a prompt's prefix, of the messages' first tokens.
+std::vector<PagesFound> Found(Worker& worker) {
+  std::vector<PagesFound> found;
+  for (const Outgoing& outgoing : worker.TakeMessages()) {
+    if (const auto* tokens = std::get_if<TokensMessage>(&outgoing.message)) {
+      EXPECT_EQ(tokens->found.has_value(), tokens->start == 0);
+      if (tokens->found) found.push_back(*tokens->found);
+    } else if (const auto* over = std::get_if<HandoverMessage>(&outgoing.message)) {
+      found.push_back(over->found);
+    }
+  }
+  return found;
+}
+
+TEST(WorkerTest, TheFirstTokensSayWhatThereWasOfThePrefix) {
+  Worker worker(kPrefill, {.blocks = 16}, {});
+  SimExecutor executor({.blocks = 16});
+  for (const uint64_t number : {7, 8}) {
+    worker.Receive(kGateway, ServeMessage{{kGateway, number, 1}, Prompt(40, 3)}, Seconds(0));
+    Compute(worker, executor);
+    EXPECT_EQ(Found(worker), std::vector<PagesFound>{PagesFound({number == 8 ? 2 : 0, 0, 0, 0})});
+  }
+  // P tells D, and D the gateway.
+  worker.Receive(
+      kGateway,
+      PrefillMessage{
+          .id = {kGateway, 9, 1}, .request = Prompt(40, 3), .decode = kDecode, .pages = {0, 1, 2}},
+      Seconds(0));
+  Compute(worker, executor);
+  for (const PageWrite& write : worker.TakeWrites()) worker.WriteDone(write.id, true, Seconds(0));
+  const std::vector<PagesFound> told = Found(worker);
+  ASSERT_EQ(told, std::vector<PagesFound>{PagesFound({2, 0, 0, 0})});
+  Worker decode(kDecode, {.blocks = 16}, {});
+  SimExecutor other({.blocks = 16});
+  decode.Receive(kGateway, ReserveMessage{{kGateway, 9, 1}, Prompt(40, 3), kPrefill}, Seconds(0));
+  decode.Receive(kPrefill, HandoverMessage{.id = {kGateway, 9, 1}, .first = {1}, .found = told[0]},
+                 Seconds(0));
+  EXPECT_EQ(Found(decode), told);
+}
+
+// The gateway sends equal prompts where the first went: there they share what it computes.
+TEST(WorkerTest, EqualPromptsThatComeAtOnceAreComputedOnce) {
+  Worker worker(kPrefill, {.max_batched_tokens = 64, .blocks = 256}, {});
+  SimExecutor executor({.blocks = 256});
+  for (uint64_t number = 1; number <= 8; ++number) {
+    worker.Receive(kGateway, ServeMessage{{kGateway, number, 1}, Prompt(305, 3)}, Seconds(0));
+  }
+  Compute(worker, executor);
+  EXPECT_EQ(worker.stats().counters.prefill_tokens, 305 + 7 * 1);
+  EXPECT_EQ(executor.first_fault(), "");
+  std::map<uint64_t, std::vector<TokenId>> tokens;
+  for (const Outgoing& outgoing : worker.TakeMessages()) {
+    const auto& m = std::get<TokensMessage>(outgoing.message);
+    for (const SampledToken& token : m.tokens) tokens[m.id.number].push_back(token.token);
+  }
+  for (uint64_t number = 2; number <= 8; ++number) EXPECT_EQ(tokens[number], tokens[1]);
+  EXPECT_EQ(tokens[1].size(), 3u);
+}
+
 // Transfers of a prefill worker that end in every way there is.
 class TransferEndsTest : public testing::Test {
  protected:

@@ -60,7 +60,8 @@ Result<void> PrefixLoader::State::Add(Request request, Seconds now) {
 Result<void> PrefixLoader::State::AddAtOnce(Candidate candidate, Seconds now) {
   const RequestId id = candidate.request.id;
   RETURN_IF_ERROR(scheduler.Add(std::move(candidate.request)));
-  requests[id] = {.root = candidate.root, .keys = std::move(candidate.keys)};
+  requests[id] = {
+      .root = candidate.root, .keys = std::move(candidate.keys), .found = candidate.found};
   beyond.push_back(id);
   Expect(now);
   return {};
@@ -101,6 +102,7 @@ int64_t PrefixLoader::State::Worth(const std::vector<Tier>& run) const {
 // run: tiers of the pages that follow those which the pool holds.
 Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<Tier>& run,
                                          Seconds now) {
+  for (const Tier tier : run) ++candidate.found[static_cast<size_t>(tier)];
   int64_t worth = Worth(run);
   counts.not_worth += worth == 0 && !run.empty();
   if (worth == 0) return AddAtOnce(std::move(candidate), now);
@@ -120,6 +122,7 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   }
   requests[id] = {.root = candidate.root,
                   .keys = std::move(candidate.keys),
+                  .found = candidate.found,
                   .loading = worth,
                   .present = present};
   reserved += worth;
@@ -181,6 +184,15 @@ Result<void> PrefixLoader::Add(Request request, Seconds now) {
   return state_->Add(std::move(request), now);
 }
 void PrefixLoader::SetSpeeds(const TierSpeeds& speeds) { state_->speeds = speeds; }
+const TierSpeeds& PrefixLoader::speeds() const { return state_->speeds; }
+Seconds PrefixLoader::lookup() const { return state_->lookup; }
+std::array<int64_t, 4> PrefixLoader::Found(RequestId request, int64_t cached) const {
+  const auto at = state_->requests.find(request);
+  if (at == state_->requests.end()) return {cached, 0, 0, 0};
+  std::array<int64_t, 4> found = at->second.found;
+  found[0] = std::max<int64_t>(cached - at->second.loading, 0);
+  return found;
+}
 std::vector<LoadOrder> PrefixLoader::TakeLoads() { return std::exchange(state_->load_orders, {}); }
 std::vector<TierAction> PrefixLoader::TakeActions() { return std::exchange(state_->actions, {}); }
 std::vector<PoolQuestion> PrefixLoader::TakeQuestions() {

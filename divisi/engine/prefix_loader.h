@@ -14,6 +14,7 @@
 // Source: section 9.5.2; Gao et al., "CachedAttention", USENIX ATC 2024 (read ahead of layers).
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -121,6 +122,9 @@ class PrefixLoader {
   void Tick(Seconds now);
   std::optional<Seconds> NextTimer() const;
   void SetSpeeds(const TierSpeeds& speeds);
+  const TierSpeeds& speeds() const;
+  // Until the pool has said what it has, a mean of the last times; 0: not known yet.
+  Seconds lookup() const;
 
   std::vector<LoadOrder> TakeLoads();
   // A copy from the device reads its block, which stays as it is until SaveEnded.
@@ -130,6 +134,10 @@ class PrefixLoader {
   std::vector<PageChange> TakePageChanges();
   std::vector<TierEvent> TakeTierEvents();
 
+  // [t]: pages of the request's prefix that were found in Tier t; below the device when it came,
+  // without those that then could not be read. Before Note is told of its kScheduled, with the
+  // pages that are cached by that.
+  std::array<int64_t, 4> Found(RequestId request, int64_t cached) const;
   // Requests that the scheduler has not got: they wait for the pool's answer.
   int64_t asking() const;
   TierManager& tiers();

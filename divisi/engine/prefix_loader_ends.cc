@@ -9,6 +9,8 @@ namespace {
 
 // How often a load that is to be followed is looked at.
 constexpr Seconds kLookAgain{0.002};
+// What a new time of the pool's answer counts.
+constexpr double kNewLookup = 0.1;
 
 }  // namespace
 
@@ -103,6 +105,9 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome, Seconds now) {
       s.counts.pages_used += outcome.pages;
     }
     if (!waiting.lost) waiting.loaded = outcome.pages;
+    for (auto page = load.pages.begin() + outcome.pages; page != load.pages.end(); ++page) {
+      --waiting.found[static_cast<size_t>(page->tier)];
+    }
   }
   s.scheduler.EndLoad(outcome.id, outcome.pages);
   (void)now;
@@ -124,6 +129,8 @@ void PrefixLoader::PoolAnswered(uint64_t id, const std::vector<bool>& have, Seco
   State::Question question = std::move(found->second);
   s.questions.erase(found);
   s.counts.unanswered += have.empty();
+  const Seconds took = now - (question.until - kAskPool);
+  if (!have.empty()) s.lookup += (took - s.lookup) * (s.lookup == Seconds(0) ? 1 : kNewLookup);
   State::Candidate& candidate = question.candidate;
   const auto usable = static_cast<size_t>(s.Shareable(candidate.request));
   const std::span<const BlockKey> keys = std::span(candidate.keys).first(usable);

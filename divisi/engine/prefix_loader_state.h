@@ -2,6 +2,7 @@
 // prefix_loader_ends.cc (what becomes of them). Included by those two alone.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -25,15 +26,17 @@ struct PrefixLoader::State {
   struct Candidate {
     Request request;
     BlockKey root;
-    std::vector<BlockKey> keys;  // Of the prompt's full pages.
+    std::vector<BlockKey> keys;      // Of the prompt's full pages.
+    std::array<int64_t, 4> found{};  // Pages by tier, below the device.
   };
   // One that it has.
   struct Waiting {
     BlockKey root;
     std::vector<BlockKey> keys;
-    int64_t loading = 0;  // Pages that it was given room for.
-    int64_t loaded = 0;   // Of those, that came.
-    int64_t present = 0;  // Pages that the pool held before.
+    std::array<int64_t, 4> found{};  // As of Candidate, without those that did not come.
+    int64_t loading = 0;             // Pages that it was given room for.
+    int64_t loaded = 0;              // Of those, that came.
+    int64_t present = 0;             // Pages that the pool held before.
     int64_t answer_tokens = 0;
     bool started = false;
     bool lost = false;  // What was loaded came too late for its step.
@@ -41,7 +44,7 @@ struct PrefixLoader::State {
   struct Question {
     Candidate candidate;
     int64_t from = 0;  // keys[from...] were asked for.
-    Seconds until;
+    Seconds until;     // kAskPool after it was.
   };
   struct Load {
     RequestId request = 0;
@@ -74,6 +77,7 @@ struct PrefixLoader::State {
   const PrefixLoaderOptions options;
   TierManager tiers;
   TierSpeeds speeds;
+  Seconds lookup;
   std::map<RequestId, Waiting> requests;
   std::deque<RequestId> beyond;  // Those that the tiers do not expect yet, in queue order
   std::map<uint64_t, Question> questions;

@@ -96,6 +96,10 @@ class Host {
     const StepPlan& plan = scheduler_.Plan();
     if (plan.slices.empty()) return false;
     const auto events = scheduler_.Commit(executor_.Execute(plan));
+    for (const SchedulerEvent& event : events) {
+      if (event.kind != Kind::kScheduled) continue;
+      found_[event.request] = loader_.Found(event.request, event.cached_tokens / kBlockTokens);
+    }
     loader_.Note(events, now_);
     for (const SchedulerEvent& event : events) {
       if (event.kind == Kind::kToken) tokens_[event.request].push_back(event.token.token);
@@ -129,6 +133,7 @@ class Host {
   std::vector<PoolQuestion> questions_;
   std::map<RequestId, std::vector<TokenId>> tokens_;
   std::map<RequestId, int64_t> cached_;
+  std::map<RequestId, std::array<int64_t, 4>> found_;
   Seconds now_;
 
  private:
@@ -177,6 +182,12 @@ TEST(PrefixLoaderTest, APrefixComesBackFromHostMemory) {
   EXPECT_EQ(host.tokens_.at(2), Alone(Prompt(2, 70)));
   EXPECT_EQ(host.loader_.stats().pages_read, 4);
   EXPECT_EQ(host.loader_.stats().pages_used, 4);
+  EXPECT_EQ(host.found_.at(1), (std::array<int64_t, 4>{0, 0, 0, 0}));
+  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, 4>{0, 4, 0, 0}));
+  // They are on the device now.
+  ASSERT_TRUE(host.Add(Prompt(3, 70)).ok());
+  host.RunAll();
+  EXPECT_EQ(host.found_.at(3), (std::array<int64_t, 4>{4, 0, 0, 0}));
 }
 
 TEST(PrefixLoaderTest, PagesThatDoNotComeAreComputedAndNotAskedForAgain) {
@@ -195,6 +206,7 @@ TEST(PrefixLoaderTest, PagesThatDoNotComeAreComputedAndNotAskedForAgain) {
   EXPECT_EQ(host.tokens_.at(2), Alone(Prompt(2, 70)));
   EXPECT_EQ(host.loader_.stats().loads_failed, 1);
   EXPECT_EQ(host.loader_.stats().pages_read, 1);
+  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, 4>{0, 1, 0, 0}));
 }
 
 TEST(PrefixLoaderTest, WhatAnotherHostPutIntoThePoolIsFound) {
@@ -211,7 +223,11 @@ TEST(PrefixLoaderTest, WhatAnotherHostPutIntoThePoolIsFound) {
   Host second(setup, others);
   ASSERT_TRUE(second.Add(Prompt(2, 70)).ok());
   EXPECT_EQ(second.loader_.asking(), 1);
+  EXPECT_EQ(second.loader_.lookup(), Seconds(0));
+  second.now_ += Seconds(0.004);
   second.RunAll();
+  EXPECT_NEAR(second.loader_.lookup().value, 0.005, 1e-12);  // A tick is 1 ms.
+  EXPECT_EQ(second.found_.at(2), (std::array<int64_t, 4>{0, 0, 0, 4}));
   EXPECT_EQ(second.cached_.at(2), 64);
   EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
 }
