@@ -33,6 +33,7 @@ Result<uint64_t> Dispatcher::State::Submit(Request request, Seconds now,
   job.deadline = now;
   job.backoff = options_.times.backoff;
   ++waiting_;
+  NoteArrival(now);
   queue_.insert(number);
   TryQueue(now);
   return number;
@@ -53,11 +54,13 @@ void Dispatcher::State::Assign(uint64_t number, Job& job, const RouteOption& opt
     }
   }
   Node& computing = nodes_.at(job.prefill.value_or(*job.decode));
-  const Seconds work = RatesOf(computing).Prefill(
-      job.prompt_tokens(), computing.capacity.step_tokens, computing.decoding);
+  const Seconds work = option.at.times.compute;
   if (computing.prompts.empty()) computing.first_since = now;
-  computing.prompts.emplace(number, work);
+  computing.prompts.emplace(number, Node::Prompt{work, job.prompt_tokens()});
   computing.prompts_sum += work;
+  NoteReads(number, option, now);
+  Promise(job, option, now);
+  for (size_t t = 0; t < job.shown.size(); ++t) job.shown[t] = option.at.from[t] / kBlockTokens;
 }
 
 void Dispatcher::State::Begin(uint64_t number, Job& job, const RouteOption& option, Seconds now) {
@@ -81,10 +84,11 @@ void Dispatcher::State::Begin(uint64_t number, Job& job, const RouteOption& opti
 // The node has computed the request's prompt, or need not any more.
 void Dispatcher::State::PromptDone(NodeId node, uint64_t number, Seconds now) {
   Node& entry = nodes_.at(node);
+  entry.reads.erase(number);
   const auto found = entry.prompts.find(number);
   if (found == entry.prompts.end()) return;
   const bool first = found == entry.prompts.begin();
-  entry.prompts_sum = entry.prompts_sum - found->second;
+  entry.prompts_sum = entry.prompts_sum - found->second.work;
   entry.prompts.erase(found);
   if (first) entry.first_since = now;
   if (entry.prompts.empty()) entry.prompts_sum = Seconds(0);  // Sums of fractions drift.
@@ -217,6 +221,7 @@ void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, TokensMessage
     // D has taken it with Reserved; who computes the prompt says so with the first token.
     const NodeId computed = job.prefill.value_or(*job.decode);
     PromptDone(computed, number, now);
+    if (m.found) Learn(job, computed, *m.found);
     TookOne(computed);
   }
   if (from == job.decode && job.prefill) {  // P's part is over.
@@ -226,7 +231,10 @@ void Dispatcher::State::On(uint64_t number, Job& job, NodeId from, TokensMessage
     job.prefill.reset();
   }
   DispatchEvent event{.request = number};
-  if (job.have == 0) event.prompt_scores = std::move(m.prompt_scores);
+  if (job.have == 0) {
+    event.prompt_scores = std::move(m.prompt_scores);
+    event.cached_tokens = std::min(m.cached_tokens, job.prompt_tokens());
+  }
   event.tokens.assign(std::make_move_iterator(m.tokens.end() - fresh),
                       std::make_move_iterator(m.tokens.end()));
   job.have += fresh;
@@ -317,6 +325,9 @@ DispatcherStats Dispatcher::stats() const { return state_->stats(); }
 std::vector<WorkerLoad> Dispatcher::loads(Seconds now) const { return state_->loads(now); }
 std::optional<HandoverThreshold> Dispatcher::threshold(Seconds now) const {
   return state_->threshold(now);
+}
+std::optional<RouteChoice> Dispatcher::Explain(const RouteQuestion& question, Seconds now) const {
+  return state_->Explain(question, now);
 }
 void Dispatcher::Verify() const { state_->Verify(); }
 

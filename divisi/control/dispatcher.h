@@ -36,7 +36,9 @@ struct DispatcherOptions {
   // run whole. Absent: by what it costs (HandoverThreshold).
   std::optional<int64_t> disaggregate_from = 0;
   RoutePolicy policy = RoutePolicy::kExpectedTtft;
-  bool keep_choices = false;  // For TakeChoices
+  RouteObjective objective = RouteObjective::kRequest;
+  std::optional<double> quantile;  // Of the expected time, above 0 to 1; absent: the mean
+  bool keep_choices = false;       // For TakeChoices
 };
 
 // Output of one request, in order.
@@ -44,6 +46,7 @@ struct DispatchEvent {
   uint64_t request = 0;
   std::vector<SampledToken> tokens;
   std::vector<SampledToken> prompt_scores;
+  int64_t cached_tokens = 0;           // Of the prompt, found; with the first tokens
   std::optional<FinishReason> finish;  // The last event
   std::optional<Error> error;          // With kError
 };
@@ -54,6 +57,7 @@ struct WorkerCapacity {
   int64_t step_tokens = 2048;
   Bytes page;         // Bytes of one
   bool pool = false;  // Its prompts' prefixes may come from the remote pool
+  int layers = 1;     // By which its computing follows reading; 1: it waits for all
 };
 
 struct WorkerLoad {
@@ -84,7 +88,22 @@ struct DispatcherStats {
 struct RouteNote {
   uint64_t request = 0;
   uint32_t attempt = 0;
+  Seconds at;
+  int64_t prompt_tokens = 0;
   RouteChoice choice;
+};
+
+// A prompt that might come.
+struct RouteQuestion {
+  int64_t prompt_tokens = 0;
+  std::vector<BlockKey> pages;  // As of Submit
+  // Besides what is known: that a worker had so many leading tokens of it.
+  struct Held {
+    NodeId node;
+    Tier tier = Tier::kDevice;
+    int64_t tokens = 0;
+  };
+  std::vector<Held> held;
 };
 
 class Dispatcher {
@@ -125,6 +144,8 @@ class Dispatcher {
   std::vector<WorkerLoad> loads(Seconds now) const;
   // For a prompt that came now; absent without prefill and decode workers.
   std::optional<HandoverThreshold> threshold(Seconds now) const;
+  // Where it would go now; nothing changes. Absent: nobody could run it.
+  std::optional<RouteChoice> Explain(const RouteQuestion& question, Seconds now) const;
   // CHECKs that requests, queue and loads agree. For tests.
   void Verify() const;
 

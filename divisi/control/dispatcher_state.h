@@ -1,10 +1,13 @@
-// The dispatcher's state, shared by dispatcher.cc (a request's course) and dispatcher_workers.cc
-// (workers, their room, and who is tried next). Included by those alone.
+// The dispatcher's state, shared by dispatcher.cc (a request's course), dispatcher_workers.cc
+// (workers, their room, and who is tried next) and dispatcher_routes.cc (what is known of workers
+// for a choice, and what follows from it). Included by those alone.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "divisi/control/dispatcher.h"
@@ -35,6 +38,7 @@ class Dispatcher::State {
   DispatcherStats stats() const;
   std::vector<WorkerLoad> loads(Seconds now) const;
   std::optional<HandoverThreshold> threshold(Seconds now) const;
+  std::optional<RouteChoice> Explain(const RouteQuestion& question, Seconds now) const;
   void Verify() const;
 
  private:
@@ -46,6 +50,7 @@ class Dispatcher::State {
     uint32_t attempt = 0;
     std::optional<NodeId> prefill;  // Of this attempt
     std::optional<NodeId> decode;   // Or who runs the whole of it
+    PagesFound shown{};             // Pages of the prefix that it counts on, by tier
     int64_t have = 0;               // Tokens that the client has
     Seconds give_up_at;             // Before the first token
     Seconds begun_at;               // The phase
@@ -64,10 +69,20 @@ class Dispatcher::State {
     int64_t decoding = 0;
     // Prompts that are not through, and what each takes: of this gateway one by one, by request;
     // of others their sum, as of the last report.
-    std::map<uint64_t, Seconds> prompts;
+    struct Prompt {
+      Seconds work;        // Without what of it was taken to be there
+      int64_t tokens = 0;  // With that
+    };
+    std::map<uint64_t, Prompt> prompts;
     Seconds prompts_sum;
     Seconds first_since;  // When the first of them began, as far as can be told
     Seconds others;
+    // What it is expected to read for prompts that are not through.
+    struct Read {
+      std::array<Bytes, 4> bytes{};  // By tier
+      Seconds from, until;
+    };
+    std::map<uint64_t, Read> reads;
 
     bool draining = false;
     Seconds drain_ends;
@@ -76,6 +91,14 @@ class Dispatcher::State {
     int64_t credits = 0;
     Seconds again_at;
     Seconds pause;
+  };
+  // Of the workers that have measured; counts of them.
+  struct MeanRates {
+    WorkerRates rates{.step = {}, .per_token = {}, .per_sequence = {}, .read = {}, .lookup = {}};
+    double prompts = 0, steps = 0, lookups = 0;
+    std::array<double, 4> reads{};
+    void Take(const WorkerRates& measured);
+    void Finish();
   };
   struct Loss {
     Error why;
@@ -106,22 +129,35 @@ class Dispatcher::State {
 
   // dispatcher_workers.cc
   bool HasRoom(const Node& node, Seconds now) const;
+  static Seconds FirstDone(const Node& node, Seconds now);
   Seconds QueueOf(const Node& node, Seconds now) const;
   // What a prompt of its length is given beside the fixed times until the first token.
   Seconds ForPrompt(const Job& job) const {
     return options_.times.per_token * static_cast<double>(job.request.prompt.size());
   }
-  WorkerRates RatesOf(const Node& node) const;
-  std::vector<RouteWorker> Workers(Seconds now) const;
-  void FindPrefixes(const Job& job, std::vector<RouteWorker>& workers, Seconds now) const;
-  RouteRules Rules() const;
-  std::optional<RouteChoice> Choose(const Job& job, Seconds now);
   bool CouldRun() const;  // Whether somebody takes requests, given room
   void TookOne(NodeId node);
   void IsFull(NodeId node, Seconds now);
   void EndDrains(Seconds now);
   // Tries those that wait, oldest first, until one finds no room.
   void TryQueue(Seconds now);
+
+  // dispatcher_routes.cc
+  void UpdateMeans();
+  WorkerRates RatesOf(const Node& node) const;
+  void NoteArrival(Seconds now);
+  PerSecond ArrivalsAt(Seconds now) const;
+  std::array<Bytes, 4> ReadingOf(const Node& node, Seconds now) const;
+  std::vector<RouteWorker> Workers(Seconds now) const;
+  SharedLink PoolLink(std::span<const RouteWorker> workers) const;
+  RouteRules Rules(std::span<const RouteWorker> workers, Seconds now) const;
+  void FindPrefixes(std::span<const BlockKey> pages, std::vector<RouteWorker>& workers,
+                    Seconds now) const;
+  void LeaveOutFailed(const Job& job, std::vector<RouteWorker>& workers) const;
+  std::optional<RouteChoice> Choose(const Job& job, Seconds now);
+  void NoteReads(uint64_t number, const RouteOption& option, Seconds now);
+  void Promise(const Job& job, const RouteOption& option, Seconds now);
+  void Learn(const Job& job, NodeId node, const PagesFound& found);
 
   const NodeId self_;
   const DispatcherOptions options_;
@@ -132,6 +168,9 @@ class Dispatcher::State {
   uint64_t last_number_ = 0;
   int64_t waiting_ = 0;
   Seconds reserve_{1e-3};  // Until D has answered, a mean of the last ones
+  MeanRates means_;
+  PerSecond arrivals_;  // Of prompts, as of
+  Seconds arrival_at_;
   RouteTurns turns_;
   DispatcherStats counters_;
   std::vector<Outgoing> messages_;

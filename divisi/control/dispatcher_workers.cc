@@ -1,5 +1,4 @@
 #include "divisi/control/dispatcher_state.h"
-#include "divisi/control/route_prefix.h"
 
 namespace divisi {
 
@@ -24,6 +23,7 @@ void Dispatcher::State::RemoveWorker(NodeId node, Seconds now) {
          {Error{Code::kUnavailable, "a worker is gone"}, RetryReason::kWorkerGone, node}, now);
   }
   nodes_.erase(node);
+  UpdateMeans();
   TryQueue(now);
 }
 
@@ -33,9 +33,16 @@ void Dispatcher::State::Report(NodeId node, const WorkerRates& rates, int64_t pr
   if (found == nodes_.end() || !rates.Sane()) return;
   Node& entry = found->second;
   entry.rates = rates;
-  entry.others = Seconds(0);
-  const Seconds own = QueueOf(entry, now);
-  entry.others = std::max(rates.PromptWork(prompt_backlog) - own, Seconds(0));
+  UpdateMeans();
+  // The worker counts whole prompts until it looks what it has of them: so are its own here.
+  int64_t own = 0;
+  for (const auto& [number, prompt] : entry.prompts) own += prompt.tokens;
+  if (!entry.prompts.empty()) {
+    const Node::Prompt& first = entry.prompts.begin()->second;
+    const double done = first.work > Seconds(0) ? FirstDone(entry, now) / first.work : 0;
+    own -= static_cast<int64_t>(static_cast<double>(first.tokens) * done);
+  }
+  entry.others = rates.PromptWork(std::max<int64_t>(prompt_backlog - own, 0));
 }
 
 // ---- Draining
@@ -103,97 +110,19 @@ void Dispatcher::State::TookOne(NodeId node) {
   if (queue_.empty()) entry.full = false;
 }
 
+// Of the first prompt, as far as can be told.
+Seconds Dispatcher::State::FirstDone(const Node& node, Seconds now) {
+  return std::min(now - node.first_since, node.prompts.begin()->second.work);
+}
+
 // Prompts of this gateway that are ahead of a new one, the first of them partly through, and those
 // of others.
 Seconds Dispatcher::State::QueueOf(const Node& node, Seconds now) const {
   if (node.prompts.empty()) return node.others;
-  const Seconds done = std::min(now - node.first_since, node.prompts.begin()->second);
-  return std::max(node.prompts_sum - done, Seconds(0)) + node.others;
+  return std::max(node.prompts_sum - FirstDone(node, now), Seconds(0)) + node.others;
 }
 
 // ---- Choosing
-
-// The worker's own, where it has measured; of one that has not, what others have, in the mean: a
-// guess would set it apart from them.
-WorkerRates Dispatcher::State::RatesOf(const Node& node) const {
-  WorkerRates rates = node.rates;
-  WorkerRates sum{.step = {}, .per_token = {}, .per_sequence = {}};
-  for (const auto& [other, entry] : nodes_) {
-    const WorkerRates& measured = entry.rates;
-    if (measured.prompt_steps > 0) {
-      ++sum.prompt_steps;
-      sum.per_token += measured.per_token;
-      sum.per_pair += measured.per_pair;
-    }
-    if (measured.steps > 0) {
-      ++sum.steps;
-      sum.step += measured.step;
-      sum.per_sequence += measured.per_sequence;
-    }
-  }
-  if (rates.prompt_steps == 0 && sum.prompt_steps > 0) {
-    rates.per_token = sum.per_token / static_cast<double>(sum.prompt_steps);
-    rates.per_pair = sum.per_pair / static_cast<double>(sum.prompt_steps);
-  }
-  if (rates.steps == 0 && sum.steps > 0) {
-    rates.step = sum.step / static_cast<double>(sum.steps);
-    rates.per_sequence = sum.per_sequence / static_cast<double>(sum.steps);
-  }
-  return rates;
-}
-
-std::vector<RouteWorker> Dispatcher::State::Workers(Seconds now) const {
-  std::vector<RouteWorker> workers;
-  for (const auto& [node, entry] : nodes_) {
-    if (entry.draining) continue;
-    workers.push_back({.node = node,
-                       .role = entry.role,
-                       .room = HasRoom(entry, now),
-                       .requests = entry.requests,
-                       .decoding = entry.decoding,
-                       .queue = QueueOf(entry, now),
-                       .chunk = entry.capacity.step_tokens,
-                       .rates = RatesOf(entry)});
-  }
-  return workers;
-}
-
-RouteRules Dispatcher::State::Rules() const {
-  Bytes page;
-  for (const auto& [node, entry] : nodes_) page = std::max(page, entry.capacity.page);
-  return {.policy = options_.policy,
-          .disaggregate_from = options_.disaggregate_from,
-          .reserve = reserve_,
-          .estimate = {.bytes_per_token = page / int64_t{kBlockTokens}}};
-}
-
-// What each has of the prompt: looked up once for all of them.
-void Dispatcher::State::FindPrefixes(const Job& job, std::vector<RouteWorker>& workers,
-                                     Seconds now) const {
-  if (directory_ == nullptr || job.pages.empty()) return;
-  std::vector<PrefixHolder> holders;
-  for (const RouteWorker& worker : workers) {
-    holders.push_back({worker.node, nodes_.at(worker.node).capacity.pool});
-  }
-  const std::vector<RoutePrefix> prefixes = RoutePrefixes(*directory_, job.pages, holders, now);
-  for (size_t i = 0; i < workers.size(); ++i) workers[i].prefix = prefixes[i];
-}
-
-std::optional<RouteChoice> Dispatcher::State::Choose(const Job& job, Seconds now) {
-  std::vector<RouteWorker> workers = Workers(now);
-  const auto failed = [&](const RouteWorker& worker) {
-    return std::ranges::find(job.failed, worker.node) != job.failed.end();
-  };
-  std::set<WorkerRole> others;  // Roles with somebody who has not failed it
-  for (const RouteWorker& worker : workers) {
-    if (!failed(worker)) others.insert(worker.role);
-  }
-  std::erase_if(workers, [&](const RouteWorker& worker) {
-    return failed(worker) && others.contains(worker.role);
-  });
-  FindPrefixes(job, workers, now);
-  return ChooseRoute(job.prompt_tokens(), workers, Rules(), turns_);
-}
 
 bool Dispatcher::State::CouldRun() const {
   return std::ranges::any_of(nodes_, [](const auto& entry) {
@@ -210,23 +139,9 @@ void Dispatcher::State::TryQueue(Seconds now) {
     if (!choice) return;
     Begin(number, job, choice->chosen, now);
     if (options_.keep_choices) {
-      choices_.push_back({number, job.attempt, std::move(*choice)});
+      choices_.push_back({number, job.attempt, now, job.prompt_tokens(), std::move(*choice)});
     }
   }
-}
-
-std::optional<HandoverThreshold> Dispatcher::State::threshold(Seconds now) const {
-  RouteTurns turns = turns_;
-  RouteRules rules = Rules();
-  std::vector<RouteWorker> workers = Workers(now);
-  const bool both =
-      std::ranges::any_of(workers,
-                          [](const RouteWorker& w) { return w.role == WorkerRole::kPrefill; }) &&
-      std::ranges::any_of(workers,
-                          [](const RouteWorker& w) { return w.role == WorkerRole::kDecode; });
-  if (!both) return std::nullopt;
-  for (RouteWorker& worker : workers) worker.room = true;
-  return ChooseRoute(1, workers, rules, turns)->threshold;
 }
 
 // ---- What others see

@@ -159,7 +159,8 @@ void GatewayCore::Do(JoinedAction& action, Seconds) {
                         {.max_sequences = hello.max_sequences,
                          .step_tokens = hello.step_tokens,
                          .page = Bytes(hello.page_bytes),
-                         .pool = hello.pool});
+                         .pool = hello.pool,
+                         .layers = static_cast<int>(hello.layers)});
 }
 
 void GatewayCore::Do(DrainAction& action, Seconds now) {

@@ -12,6 +12,11 @@ namespace {
 // Beyond it no prompt is: a bound for the search of a threshold.
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
+// A tenth of a time to the first token, which is less than estimates err, is given to have half of
+// the work or less: equal prompts that come at once are computed once.
+constexpr double kLikeCost = 1.1;
+constexpr double kMuchLess = 0.5;
+
 constexpr RoutePolicy kPolicies[] = {RoutePolicy::kRoundRobin, RoutePolicy::kLeastLoaded,
                                      RoutePolicy::kCacheFirst, RoutePolicy::kExpectedTtft};
 
@@ -39,9 +44,7 @@ class Choosing {
     if (apart && compared) AddWhole(WorkerRole::kDecode, *choice_.threshold.from - 1);
     if (!apart && (compared || !has_replicas)) AddWhole(WorkerRole::kDecode, tokens_);
     if (choice_.options.empty()) return std::nullopt;
-    choice_.chosen = *std::ranges::min_element(choice_.options, {}, [](const RouteOption& option) {
-      return std::pair(option.cost(), option.requests);
-    });
+    choice_.chosen = Cheapest();
     Remember();
     return std::move(choice_);
   }
@@ -191,6 +194,21 @@ class Choosing {
       if (worker.role != role || !worker.room) continue;
       if (tokens_ - worker.prefix.tokens[0] <= left) add(worker, EstimateOf(worker));
     }
+  }
+
+  // Of like costs the one with fewer requests. One with kMuchLess of the work may cost kLikeCost.
+  const RouteOption& Cheapest() const {
+    const auto key = [](const RouteOption& option) {
+      return std::pair(option.cost(), option.requests);
+    };
+    const RouteOption& least = *std::ranges::min_element(choice_.options, {}, key);
+    const RouteOption* best = &least;
+    for (const RouteOption& option : choice_.options) {
+      if (option.cost() > least.cost() * kLikeCost) continue;
+      if (option.at.work > least.at.work * kMuchLess || option.at.work >= best->at.work) continue;
+      best = &option;
+    }
+    return *best;
   }
 
   void Remember() {

@@ -29,7 +29,8 @@ namespace divisi {
 //   kLeastLoaded   the one with the fewest requests
 //   kCacheFirst    the one with the longest prefix in its own tiers, there or being computed; of
 //                  like ones that with the fewest requests
-//   kExpectedTtft  the least cost: the expected time to the first token, as RouteObjective has it
+//   kExpectedTtft  the least cost: the expected time to the first token, as RouteObjective has it;
+//                  at most a tenth more where that saves half of the prompt's work
 enum class RoutePolicy { kRoundRobin, kLeastLoaded, kCacheFirst, kExpectedTtft };
 // "round-robin", "least-loaded", "cache-first", "expected-ttft"
 const char* PolicyName(RoutePolicy policy);

@@ -262,10 +262,10 @@ TEST(RouteChoiceTest, ExpectedTtftGoesToThePrefixUnlessItsWorkerIsBusy) {
   std::vector<RouteWorker> workers = Replicas();
   workers[1] = Holds(workers[1], 960);
   workers[1].requests = 5;
-  // 5 ms there, 104 ms elsewhere.
-  workers[1].queue = Seconds(0.098);
+  // 5 ms there, 104 ms elsewhere; a tenth more may be waited.
+  workers[1].queue = Seconds(0.109);
   EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplicaToo);
-  workers[1].queue = Seconds(0.1);
+  workers[1].queue = Seconds(0.11);
   EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplica);
 }
 
@@ -296,6 +296,19 @@ TEST(RouteChoiceTest, TotalWaitsForAHitWhereMovingItDelaysOthers) {
   EXPECT_EQ(choice.chosen.target, kReplicaToo);
   // Four streams wait for 100 ms of work.
   EXPECT_THAT(choice.Text(Name), HasSubstr("; others 400.00 later"));
+}
+
+// A prompt that comes at once with an equal one: computing it elsewhere would be as soon.
+TEST(RouteChoiceTest, HalfTheWorkMayTakeATenthLonger) {
+  std::vector<RouteWorker> workers = Replicas();
+  workers[1].queue = Seconds(0.104);
+  workers[1].prefix.promised = 960;
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplicaToo);  // 109 ms against 104
+  workers[1].queue = Seconds(0.110);
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplica);  // 115
+  workers[1].queue = Seconds(0.054);
+  workers[1].prefix.promised = 480;
+  EXPECT_EQ(Choose(1000, workers, Rules()).chosen.target, kReplica);  // 109, and 52 ms of work
 }
 
 TEST(RouteChoiceTest, CacheFirstTakesTheLongestPrefixThenTheFewestRequests) {

@@ -58,7 +58,7 @@ class Estimating {
     part.awaited = Usable(worker_.prefix.promised, tokens_) - part.cached;
     if (part.awaited <= 0) return;
     part.cached += part.awaited;
-    Deepen(part, device, worker_.prefix.odds[0]);
+    Deepen(part, device, 1);  // What is ahead is known, not told of.
   }
 
   // One depth more: `part`, which is there with the odds where that before it is.

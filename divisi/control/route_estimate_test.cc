@@ -141,6 +141,7 @@ TEST(RouteEstimateTest, ComputingFollowsReadingLayerByLayer) {
 TEST(RouteEstimateTest, PromisedPagesComeWithThePromptsAhead) {
   RouteWorker worker = Worker(Seconds(0.1));
   worker.prefix.promised = 960;
+  worker.prefix.odds[0] = 0.5;  // Of copies, and this is none.
   RouteEstimate at = EstimateRoute(1000, worker, kSetting);
   EXPECT_EQ(at.cached, 960);
   EXPECT_EQ(at.awaited, 960);
@@ -148,6 +149,7 @@ TEST(RouteEstimateTest, PromisedPagesComeWithThePromptsAhead) {
   EXPECT_NEAR(at.expected.value, 0.105, kNear);
   // What is on the device already is not waited for. Nor are pages read that will be there.
   worker.prefix.tokens = {320, 320, 320, 640};
+  worker.prefix.odds[0] = 1;
   at = EstimateRoute(1000, worker, kSetting);
   EXPECT_EQ(at.awaited, 640);
   EXPECT_EQ(at.from[0], 320);

@@ -13,6 +13,18 @@ std::vector<BlockKey> SharedPromptKeys(KeySpace space, const Request& request) {
   return keys;
 }
 
+std::array<int64_t, 4> PagesThere(const std::array<int64_t, 4>& shown,
+                                  const std::array<int64_t, 4>& found) {
+  std::array<int64_t, 4> there{};
+  int64_t before = 0, found_by = 0;
+  for (size_t t = 0; t < there.size(); ++t) {
+    found_by += found[t];
+    there[t] = std::clamp<int64_t>(found_by - before, 0, shown[t]);
+    before += shown[t];
+  }
+  return there;
+}
+
 std::vector<RoutePrefix> RoutePrefixes(PageDirectory& directory, std::span<const BlockKey> keys,
                                        std::span<const PrefixHolder> holders, Seconds now) {
   std::vector<HolderMatch> matches = directory.Find(keys, now);

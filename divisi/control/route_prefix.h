@@ -1,6 +1,7 @@
 // How much of a prompt's prefix workers have, by a directory of pages.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -30,5 +31,10 @@ struct PrefixHolder {
 // for all of them.
 std::vector<RoutePrefix> RoutePrefixes(PageDirectory& directory, std::span<const BlockKey> keys,
                                        std::span<const PrefixHolder> holders, Seconds now);
+
+// Of pages that were shown in each tier, those that were there: found in that tier or a faster one,
+// and not counted for a faster tier's. [t]: Tier t.
+std::array<int64_t, 4> PagesThere(const std::array<int64_t, 4>& shown,
+                                  const std::array<int64_t, 4>& found);
 
 }  // namespace divisi

@@ -74,5 +74,16 @@ TEST(RoutePrefixTest, OddsAreThoseLearnedOfTheWorker) {
   EXPECT_LT(found[1].odds[1], 0.5);
 }
 
+// Found in a faster tier than was shown counts, in a slower one it does not.
+TEST(RoutePrefixTest, PagesThatWereShownWereThereOrNot) {
+  const Tokens shown{10, 0, 6, 0};
+  EXPECT_EQ(PagesThere(shown, {10, 0, 6, 0}), shown);
+  EXPECT_EQ(PagesThere(shown, {16, 0, 0, 0}), shown);
+  EXPECT_EQ(PagesThere(shown, {10, 3, 0, 0}), (Tokens{10, 0, 3, 0}));
+  EXPECT_EQ(PagesThere(shown, {0, 16, 0, 0}), (Tokens{0, 0, 6, 0}));
+  EXPECT_EQ(PagesThere(shown, {4, 0, 0, 9}), (Tokens{4, 0, 0, 0}));
+  EXPECT_EQ(PagesThere(shown, {99, 99, 99, 99}), shown);
+}
+
 }  // namespace
 }  // namespace divisi
