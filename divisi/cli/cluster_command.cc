@@ -2,12 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,9 +11,7 @@
 #include "divisi/cli/cluster_view.h"
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
-#include "divisi/cli/host_port.h"
-#include "divisi/control/cluster_message.h"
-#include "divisi/control/frame_connection.h"
+#include "divisi/cli/gateway_query.h"
 #include "divisi/core/format.h"
 #include "divisi/core/json.h"
 
@@ -34,98 +28,16 @@ struct Options {
   bool wait = false;
 };
 
-constexpr Seconds kPatience{5};
 constexpr std::chrono::milliseconds kAskAgain{200};
 
-// One question to each gateway. What the loop's thread leaves, under the lock.
-struct Asking {
-  explicit Asking(size_t gateways) : answers(gateways) {}
-
-  std::mutex mutex;
-  std::condition_variable told;
-  std::vector<std::optional<Result<AnswerMessage>>> answers;
-
-  void Tell(size_t gateway, Result<AnswerMessage> given) {
-    const std::lock_guard lock(mutex);
-    if (!answers[gateway]) answers[gateway] = std::move(given);
-    told.notify_one();
-  }
-
-  void Hear(size_t gateway, std::span<const std::byte> frame) {
-    const auto message = DecodeClusterMessage(frame);
-    if (!message) return Tell(gateway, message.error());
-    if (const auto* text = std::get_if<AnswerMessage>(&*message)) return Tell(gateway, *text);
-    if (const auto* refused = std::get_if<RejectMessage>(&*message)) {
-      Tell(gateway, Error{Code::kUnauthenticated, refused->reason});
-    }
-  }
-};
-
-// What one gateway said.
-struct Told {
-  std::string gateway;
-  Result<Json> status;
-};
-
-Error AnotherForm(const std::string& gateway, const Error& fault) {
-  return {fault.code, Format("the gateway at {} answers in another version's form ({}): use the "
-                             "divisi of its release, or --format json",
-                             gateway, fault.message)};
-}
-
-Result<Json> StatusIn(const std::string& gateway,
-                      const std::optional<Result<AnswerMessage>>& answer) {
-  if (!answer) return Error{Code::kUnavailable, Format("{} gave no answer", gateway)};
-  if (!*answer) return answer->error();
-  if (!(*answer)->ok) return Error{Code::kInvalidArgument, (*answer)->text};
-  auto status = Json::Parse((*answer)->text);
-  if (!status) return AnotherForm(gateway, status.error());
-  return status;
-}
-
-// All are asked at once, so that one that is away keeps the others from nothing: they do not know
-// of each other's drains and roles.
-std::vector<Told> Ask(const Options& options, const std::vector<std::string>& words) {
-  const auto tls = options.tls.Files();
-  if (!tls) FailCommand(tls.error());
-  std::vector<std::pair<std::string, int>> addresses;
-  for (const std::string& gateway : options.gateways) {
-    const auto address = ParseHostPort("--gateway", gateway);
-    if (!address) FailCommand(address.error());
-    addresses.push_back(*address);
-  }
-  Asking asking(addresses.size());
-  FrameLoop loop;
-  if (*tls) {
-    if (const auto used = loop.UseTls(**tls); !used) FailCommand(used.error());
-  }
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    const std::string& gateway = options.gateways[i];
-    loop.Connect(addresses[i].first, addresses[i].second, kPatience, [&, i](auto connection) {
-      if (!connection) return asking.Tell(i, connection.error());
-      (*connection)
-          ->Start([&asking, i](std::vector<std::byte> frame) { asking.Hear(i, frame); },
-                  [&asking, &gateway, i](const std::string& why) {
-                    asking.Tell(i, Error{Code::kUnavailable,
-                                         Format("{} gave no answer: {}", gateway, why)});
-                  });
-      (*connection)->Send(EncodeClusterMessage(QueryMessage{words}));
-    });
-  }
-  std::unique_lock lock(asking.mutex);
-  asking.told.wait_for(lock, std::chrono::duration<double>(kPatience.value * 2), [&] {
-    return std::ranges::all_of(asking.answers,
-                               [](const auto& answer) { return answer.has_value(); });
-  });
-  std::vector<Told> told;
-  for (size_t i = 0; i < addresses.size(); ++i) {
-    told.push_back({options.gateways[i], StatusIn(options.gateways[i], asking.answers[i])});
-  }
-  return told;
+std::vector<GatewayAnswer> Ask(const Options& options, const std::vector<std::string>& words) {
+  auto answers = AskGateways(options.gateways, options.tls, words);
+  if (!answers) FailCommand(answers.error());
+  return *std::move(answers);
 }
 
 // One that can't be read becomes its error.
-std::string Text(std::vector<Told>& told) {
+std::string Text(std::vector<GatewayAnswer>& told) {
   std::string text;
   for (auto& [gateway, status] : told) {
     if (!status) continue;
@@ -141,7 +53,7 @@ std::string Text(std::vector<Told>& told) {
 }
 
 // One gateway's status, or a list in the order of --gateway, where an error stands for one.
-std::string JsonText(const std::vector<Told>& told) {
+std::string JsonText(const std::vector<GatewayAnswer>& told) {
   if (told.size() == 1) return told[0].status ? told[0].status->Dump(2) + "\n" : "";
   Json list = Json::MakeArray();
   for (const auto& [gateway, status] : told) {
@@ -153,10 +65,10 @@ std::string JsonText(const std::vector<Told>& told) {
 }
 
 // What each gateway said. Where one did not do it the command fails.
-void Print(const Options& options, std::vector<Told> told) {
+void Print(const Options& options, std::vector<GatewayAnswer> told) {
   std::fputs((options.format == "json" ? JsonText(told) : Text(told)).c_str(), stdout);
   std::fflush(stdout);
-  const auto failed = [](const Told& each) { return !each.status; };
+  const auto failed = [](const GatewayAnswer& each) { return !each.status; };
   const auto first = std::ranges::find_if(told, failed);
   if (first == told.end()) return;
   if (told.size() == 1) FailCommand(first->status.error());
@@ -175,7 +87,7 @@ void Run(const Options& options, const std::vector<std::string>& words) {
 
 // Whether the worker that is drained has requests left; an answer that can't be read becomes its
 // error.
-bool HasRequests(Told& told, const std::string& worker) {
+bool HasRequests(GatewayAnswer& told, const std::string& worker) {
   if (!told.status) return false;
   const auto busy = DrainsStill(*told.status, worker);
   if (!busy) told.status = AnotherForm(told.gateway, busy.error());
@@ -183,22 +95,22 @@ bool HasRequests(Told& told, const std::string& worker) {
 }
 
 // Of what the gateways that did it say later.
-void Renew(std::vector<Told>& told, const Options& options) {
+void Renew(std::vector<GatewayAnswer>& told, const Options& options) {
   Options asked = options;
   asked.gateways.clear();
-  for (const Told& each : told) {
+  for (const GatewayAnswer& each : told) {
     if (each.status) asked.gateways.push_back(each.gateway);
   }
-  std::vector<Told> later = Ask(asked, {"status"});
+  std::vector<GatewayAnswer> later = Ask(asked, {"status"});
   auto next = later.begin();
-  for (Told& each : told) {
+  for (GatewayAnswer& each : told) {
     if (each.status) each = std::move(*next++);
   }
 }
 
 void Drain(const Options& options) {
-  std::vector<Told> told = Ask(options, {"drain", options.worker, options.timeout});
-  const auto busy = [&](Told& each) { return HasRequests(each, options.worker); };
+  std::vector<GatewayAnswer> told = Ask(options, {"drain", options.worker, options.timeout});
+  const auto busy = [&](GatewayAnswer& each) { return HasRequests(each, options.worker); };
   while (options.wait && std::ranges::any_of(told, busy)) {
     std::this_thread::sleep_for(kAskAgain);
     Renew(told, options);
@@ -207,11 +119,7 @@ void Drain(const Options& options) {
 }
 
 void AddCommon(CLI::App& command, Options& options) {
-  command
-      .add_option("--gateway", options.gateways,
-                  "HOST:PORT of the control port of each gateway that is asked, with commas")
-      ->delimiter(',')
-      ->capture_default_str();
+  AddGatewaysOption(command, options.gateways);
   command.add_option("--format", options.format, "text or json")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));

@@ -36,6 +36,7 @@ void AddBenchServeCommand(CLI::App& app);
 void AddCalcCommand(CLI::App& app);
 void AddCatalogCommand(CLI::App& app);
 void AddClusterCommand(CLI::App& app);  // divisi cluster status | drain | undrain | role
+void AddExplainRouteCommand(CLI::App& app);
 void AddGatewayCommand(CLI::App& app);
 void AddKvEventsCommand(CLI::App& app);
 void AddModelCommand(CLI::App& app);  // divisi model inspect | synth

@@ -28,18 +28,24 @@ struct GatewayCommandOptions {
   std::string control_advertise;
   EtcdCommandOptions etcd;
   std::string policy = PolicyName(RoutePolicy::kExpectedTtft);
+  std::string objective = ObjectiveName(RouteObjective::kRequest);
+  double quantile = 0;
   std::string disaggregate_from = "auto";
 };
 
 DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
   const auto policy = ParsePolicy(options.policy);
   if (!policy) FailCommand(WithContext(policy.error(), "--policy"));
+  const auto objective = ParseObjective(options.objective);
+  if (!objective) FailCommand(WithContext(objective.error(), "--route-objective"));
   const auto from = ParseDisaggregateFrom(options.disaggregate_from);
   if (!from) FailCommand(WithContext(from.error(), "--disaggregate-from"));
   return {.max_waiting = options.serve.max_waiting,
           .disaggregate_from = *from,
           .policy = *policy,
-          .keep_choices = options.serve.log_level == "debug"};
+          .objective = *objective,
+          .quantile = options.quantile > 0 ? std::optional(options.quantile) : std::nullopt,
+          .keep_choices = true};
 }
 
 RegistryOptions MembersOptions(const GatewayCommandOptions& options, int64_t context) {
@@ -74,9 +80,9 @@ class GatewayProcess {
         spec_(spec),
         context_(context),
         logger_(logger),
-        backend_({.dispatch = DispatchOptions(options),
-                  .registry = MembersOptions(options, context)},
-                 clock_, logger),
+        backend_(
+            {.dispatch = DispatchOptions(options), .registry = MembersOptions(options, context)},
+            clock_, logger, options.serve.log_level == "debug"),
         gateway_({.model_names = ServedNames(options.serve),
                   .api_key = options.serve.api_key,
                   .allowed_origin = options.serve.allowed_origin,
@@ -182,10 +188,21 @@ void AddGatewayCommand(CLI::App& app) {
                   "shorter ones run whole. 0 is all; auto weighs what it costs by measured rates")
       ->capture_default_str();
   command
-      .add_option("--policy", options->policy,
+      .add_option("--policy,--route-policy", options->policy,
                   "Which worker gets a request: round-robin, least-loaded, cache-first, or "
                   "expected-ttft, the shortest expected time to its first token")
       ->capture_default_str();
+  command
+      .add_option("--route-objective", options->objective,
+                  "What expected-ttft makes short: request, its own time to the first token, or "
+                  "total, that and the time which it takes from others")
+      ->capture_default_str();
+  command
+      .add_option("--route-quantile", options->quantile,
+                  "What expected-ttft expects of pages that may be gone: this quantile of the "
+                  "time, 0.99 say; 0 is the mean")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   command
       .add_option("--control-advertise", options->control_advertise,
                   "The host that workers find in etcd, where it differs from --control-host")

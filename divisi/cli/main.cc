@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);  // The error, and where help is.
   divisi::AddPlanCommand(app);
   divisi::AddServeCommand(app);
+  divisi::AddExplainRouteCommand(app);
   divisi::AddGatewayCommand(app);
   divisi::AddWorkerCommand(app);
   divisi::AddStoreCommand(app);

@@ -11,6 +11,7 @@
 #include "divisi/serve/cluster_query.h"
 #include "divisi/serve/cluster_requests.h"
 #include "divisi/serve/cluster_totals.h"
+#include "divisi/serve/route_query.h"
 
 namespace divisi {
 namespace {
@@ -20,8 +21,8 @@ constexpr Seconds kTick{0.02};
 }  // namespace
 
 struct ClusterBackend::State {
-  State(GatewayCoreOptions options, const Clock& c, Logger& l)
-      : clock(c), logger(l), core(NodeId{SystemRandom()}, std::move(options)) {}
+  State(GatewayCoreOptions options, const Clock& c, Logger& l, bool all)
+      : clock(c), logger(l), all_routes(all), core(NodeId{SystemRandom()}, std::move(options)) {}
 
   void Accepted(Result<std::shared_ptr<FrameConnection>> accepted);
   void Frame(LinkId link, const std::vector<std::byte>& bytes);
@@ -48,12 +49,14 @@ struct ClusterBackend::State {
 
   const Clock& clock;
   Logger& logger;
+  const bool all_routes;
 
   // Guarded by mutex; sinks are called without it.
   mutable std::mutex mutex;
   GatewayCore core;
   ClusterRequests requests;
   ClusterTotals totals;
+  RouteLog routes;
   std::map<LinkId, std::shared_ptr<FrameConnection>> links;
   LinkId last_link = 0;
 
@@ -142,7 +145,9 @@ void ClusterBackend::State::Do(const ReportedAction& action) {
 }
 
 void ClusterBackend::State::Do(const QueryAction& action) {
-  const auto answer = AnswerQuery(action.words, core, clock.Now());
+  const Seconds now = clock.Now();
+  const auto answer = AsksForRoutes(action.words) ? AnswerRoutes(action.words, core, routes, now)
+                                                  : AnswerQuery(action.words, core, now);
   Send(action.link, AnswerMessage{answer.ok(), answer ? *answer : answer.error().message});
 }
 
@@ -159,12 +164,10 @@ void ClusterBackend::State::Collect() {
       std::visit([this](auto& each) { Do(each); }, action);
     }
   }
-  const auto name = [this](NodeId node) {
-    const auto member = core.registry().members().find(node);
-    return member == core.registry().members().end() ? "gone" : member->second.hello.name;
-  };
-  for (const RouteNote& note : core.TakeChoices()) {
-    requests.NoteRoute(note.request, note.choice.Text(name));
+  const auto name = [this](NodeId node) { return WorkerName(core, node); };
+  for (RouteNote& note : core.TakeChoices()) {
+    requests.NoteRoute(note.request, note.choice.Text(name, all_routes ? SIZE_MAX : 1));
+    routes.Add(std::move(note));
   }
   for (DispatchEvent& event : core.TakeEvents()) requests.Take(std::move(event), clock.Now());
 }
@@ -178,8 +181,9 @@ void ClusterBackend::State::Tell() {
   for (ClusterRequests::Telling& telling : told) telling.sink(std::move(telling.event));
 }
 
-ClusterBackend::ClusterBackend(GatewayCoreOptions options, const Clock& clock, Logger& logger)
-    : state_(std::make_unique<State>(std::move(options), clock, logger)) {
+ClusterBackend::ClusterBackend(GatewayCoreOptions options, const Clock& clock, Logger& logger,
+                               bool all_routes)
+    : state_(std::make_unique<State>(std::move(options), clock, logger, all_routes)) {
   state_->loop.Every(kTick, [state = state_.get()] { state->TickNow(); });
 }
 ClusterBackend::~ClusterBackend() {
@@ -229,6 +233,11 @@ void ClusterBackend::Cancel(RequestId id) {
   s.requests.Take({.request = id, .finish = FinishReason::kCancelled}, s.clock.Now());
   s.Collect();
   s.loop.Post([&s] { s.Tell(); });
+}
+
+void ClusterBackend::Label(RequestId id, std::string_view label) {
+  const std::lock_guard lock(state_->mutex);
+  state_->routes.Label(id, label);
 }
 
 EngineStats ClusterBackend::stats() const {

@@ -22,7 +22,10 @@ namespace divisi {
 class ClusterBackend final : public RequestBackend {
  public:
   // clock and logger outlive this.
-  ClusterBackend(GatewayCoreOptions options, const Clock& clock, Logger& logger);
+  // The line that logs a request says how its workers were chosen, as GatewayCoreOptions' dispatch
+  // .keep_choices asks: the chosen ones and, with all_routes, what they were compared with.
+  ClusterBackend(GatewayCoreOptions options, const Clock& clock, Logger& logger,
+                 bool all_routes = false);
   ~ClusterBackend() override;
 
   // Before Listen. Errors: as FrameLoop::UseTls.
@@ -35,6 +38,7 @@ class ClusterBackend final : public RequestBackend {
 
   Result<RequestId> Submit(Request request, Engine::EventSink sink) override;
   void Cancel(RequestId id) override;
+  void Label(RequestId id, std::string_view label) override;
   EngineStats stats() const override;
   std::string NotReady() const override;
   std::string Metrics(std::string_view labels) const override;

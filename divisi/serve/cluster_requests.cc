@@ -1,5 +1,6 @@
 #include "divisi/serve/cluster_requests.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace divisi {
@@ -23,6 +24,7 @@ void ClusterRequests::Take(DispatchEvent event, Seconds now) {
   if (found == live_.end()) return;
   Live& request = found->second;
   Timeline& timeline = request.timeline;
+  timeline.cached_tokens = std::max(timeline.cached_tokens, event.cached_tokens);
   if (!event.tokens.empty() && timeline.first_token.value == 0) {
     timeline.first_token = now;
     counters_.prompt_tokens += request.prompt_tokens;

@@ -15,6 +15,8 @@ class RequestBackend {
   // As Engine's: submit, with events from another thread; cancel, idempotent; counters.
   virtual Result<RequestId> Submit(Request request, Engine::EventSink sink) = 0;
   virtual void Cancel(RequestId id) = 0;
+  // What the client calls it, for who looks into the backend. Any time after Submit.
+  virtual void Label(RequestId, std::string_view) {}
   virtual EngineStats stats() const = 0;
   // Why no request can run now; empty: they can. For /health.
   virtual std::string NotReady() const { return {}; }

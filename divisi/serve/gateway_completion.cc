@@ -88,6 +88,7 @@ Result<void> Completion::SubmitAll() {
         [self = shared_from_this(), i](RequestEvent event) { self->Deliver(i, std::move(event)); });
     if (!id) return id.error();
     choices_[i].id = *id;
+    context_.model->backend->Label(*id, label_.request_id);
   }
   for (const Choice& choice : choices_) {
     context_.metrics->OnPrompt(static_cast<int64_t>(request_.prompts[choice.prompt].size()));

@@ -1,0 +1,96 @@
+// Which worker gets a request, and what is said of it: divisi explain-route and the log line.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { after, before, describe, test } from 'node:test';
+import { PartCluster } from './cluster.mjs';
+import { binary, root, sleep } from './process.mjs';
+
+const kLimit = ['--max-model-len', '2048'];
+const prompt = (first, length) =>
+  Array.from({ length }, (_, i) => 5 + ((first * 131 + i * 7) % 1900));
+
+// A command to its end: its status, and what it said.
+function ran(...args) {
+  return new Promise((resolve) => {
+    execFile(binary, args, { cwd: root, timeout: 60_000 }, (error, stdout, stderr) =>
+      resolve({ code: error ? error.code : 0, stdout, stderr }));
+  });
+}
+
+const explain = (cluster, ...words) =>
+  ran('explain-route', '--gateway', `127.0.0.1:${cluster.control}`, ...words);
+
+async function choices(cluster, ...words) {
+  const { code, stdout, stderr } = await explain(cluster, ...words, '--json');
+  assert.equal(code, 0, stderr);
+  return JSON.parse(stdout).routes;
+}
+
+async function complete(cluster, tokens, id, more = {}) {
+  const response = await cluster.post('/v1/completions',
+    { model: 'tiny-qwen3', prompt: tokens, max_tokens: 2, temperature: 0, ignore_eos: true, ...more },
+    { 'X-Request-Id': id });
+  const answer = await response.json();
+  assert.equal(response.status, 200, JSON.stringify(answer));
+  return { text: answer.choices[0].text,
+    cached: answer.usage.prompt_tokens_details.cached_tokens };
+}
+
+describe('explain-route', () => {
+  let cluster;
+  before(async () => {
+    cluster = await PartCluster.start(['replica', 'replica'],
+      { args: kLimit, gatewayArgs: [...kLimit, '--log-format', 'json'] });
+  });
+  after(() => cluster.stop());
+
+  test('says why the last choices and a request went where they did', async () => {
+    assert.equal((await explain(cluster)).stdout, 'no choices yet\n');
+    await complete(cluster, prompt(1, 300), 'first-one');
+    await complete(cluster, prompt(2, 200), 'second-one');
+    const [last] = await choices(cluster);
+    assert.equal(last.request, 'second-one');
+    assert.equal(last.prompt_tokens, 200);
+    assert.equal(last.candidates.length, 2);
+    for (const c of last.candidates) {
+      const t = Math.max(c.queue_seconds, c.ready_seconds) + c.compute_seconds;
+      assert.ok(Math.abs(c.ttft_seconds - t) < 1e-9);
+      assert.ok(c.compute_seconds > 0);
+    }
+    assert.deepEqual(last.candidates.map((c) => c.chosen), [true, false]);
+    const [first] = await choices(cluster, '--request', 'first-one');
+    assert.equal(first.prompt_tokens, 300);
+    const { stdout } = await explain(cluster, '--last', '2');
+    assert.match(stdout, /^request second-one, attempt 1, .* 200 tokens; policy expected-ttft/);
+    assert.match(stdout, /\nrequest first-one.*\n.*queue Q.*\n\* replica-\d .*computed\n  replica-/);
+  });
+
+  test('what can not be is refused, with the remedy', async () => {
+    for (const [words, fault] of [
+      [['--request', 'nobody'], /'nobody' is not among the last 256 choices/],
+      [['--prompt-tokens', '900', '--held', 'ram=5@replica-1'], /tiers are device, host, disk/],
+      [['--prompt-tokens', '900', '--held', 'host=5@replica-9'], /replica-9/],
+      [['--held', 'host=5@replica-1'], /--prompt-tokens/],
+      [['--last', '0'], /--last/],
+    ]) {
+      const { code, stderr } = await explain(cluster, ...words);
+      assert.notEqual(code, 0, words.join(' '));
+      assert.match(stderr, fault);
+    }
+  });
+
+  test('says where a prompt would go', async () => {
+    const [route] = await choices(cluster, '--prompt-tokens', '1000', '--held',
+      'device=960@replica-2');
+    assert.equal(route.candidates[0].worker, 'replica-2');
+    assert.equal(route.candidates[0].device_tokens, 960);
+    assert.equal(route.candidates[1].cached_tokens, 0);
+  });
+
+  test('the line that logs a request says how it was chosen', async () => {
+    await complete(cluster, prompt(3, 100), 'logged-one');
+    const line = (await cluster.get('gateway').said(/^.*logged-one.*$/m))[0];
+    assert.match(JSON.parse(line).route,
+      /^whole replica-\d ttft [\d.]+ ms \(queue [\d.]+, ready [\d.]+, compute [\d.]+\)$/);
+  });
+});
