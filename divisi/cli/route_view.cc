@@ -62,8 +62,10 @@ Result<std::string> RoutesText(const Json& answer) {
     if (!text.empty()) text += "\n";
     // One that might come has no request.
     if (route.Find("request")) {
-      text += Format("request {}, attempt {}, {:.1f} s ago: ", route.Text("request"),
-                     route.Whole("attempt"), route.Number("seconds_ago"));
+      const std::string request = route.Text("request");
+      const int64_t attempt = route.Whole("attempt");
+      text += Format("request {}, attempt {}, {:.1f} s ago: ", request, attempt,
+                     route.Number("seconds_ago"));
     }
     text += Format("{} tokens; {}\n", route.Whole("prompt_tokens"), rules);
     text += Format(kRow, "", "times in ms", "queue Q", "ready R", "compute C", "T", "expected",

@@ -40,7 +40,7 @@ describe('explain-route', () => {
   let cluster;
   before(async () => {
     cluster = await PartCluster.start(['replica', 'replica'],
-      { args: kLimit, gatewayArgs: [...kLimit, '--log-format', 'json'] });
+      { args: kLimit, gatewayArgs: [...kLimit, '--log-json'] });
   });
   after(() => cluster.stop());
 
