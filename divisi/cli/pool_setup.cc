@@ -6,6 +6,7 @@
 #include "divisi/cli/host_port.h"
 #include "divisi/core/format.h"
 #include "divisi/core/random.h"
+#include "divisi/net/socket_address.h"
 #include "divisi/net/ucx_transport.h"
 
 namespace divisi {
@@ -49,7 +50,27 @@ Result<RedisStoreOptions> ParseRedis(const std::string& place) {
   return redis;
 }
 
+// An address that is one, not a name.
+bool IsElsewhere(const std::string& host) {
+  const auto address = ParseSocketAddress(Format("{}:1", host));
+  return address && !address->IsLoopback();
+}
+
 }  // namespace
+
+Result<void> CheckReachable(const PoolPlace& place, const ServeOptions& options) {
+  const auto listen = ParseSocketAddress(options.data_listen);
+  if (!listen || !listen->IsLoopback() || !options.data_advertise.empty()) return {};
+  for (const auto& [host, port] : place.stores) {
+    if (!IsElsewhere(host)) continue;
+    return Error{Code::kInvalidArgument,
+                 Format("--kv-pool {}:{}: its pages arrive at --data-listen {}, which only this "
+                        "machine reaches; give an address of the data network, as in "
+                        "--data-listen 10.0.0.2:0",
+                        host, port, options.data_listen)};
+  }
+  return {};
+}
 
 Result<PoolPlace> ParsePool(const std::vector<std::string>& places) {
   PoolPlace pool;
@@ -72,6 +93,7 @@ Result<std::shared_ptr<RemoteHub>> OpenPool(const ServeOptions& options,
                                             const std::optional<TlsFiles>& tls, Bytes memory) {
   if (options.kv_pool.empty()) return std::shared_ptr<RemoteHub>();
   ASSIGN_OR_RETURN(const PoolPlace place, ParsePool(options.kv_pool));
+  RETURN_IF_ERROR(CheckReachable(place, options));
   using Made = Result<std::unique_ptr<RemotePages>>;
   return RemoteHub::Create(
       memory, [&](std::span<std::byte> to, const Clock& clock, std::function<void()> wake) -> Made {

@@ -23,6 +23,9 @@ struct PoolPlace {
 // Errors: kInvalidArgument with the option and an example; also for Redis beside anything else.
 Result<PoolPlace> ParsePool(const std::vector<std::string>& places);
 
+// Errors: kInvalidArgument for nodes of other machines where --data-listen is this one's loopback.
+Result<void> CheckReachable(const PoolPlace& place, const ServeOptions& options);
+
 // None where the options name no pool. memory: where its pages arrive.
 // Errors: kInvalidArgument; those of OpenUcxTransport and MakeStoreClient. Each names the option.
 // That the pool is not there is none: it is tried again.

@@ -33,5 +33,20 @@ TEST(PoolSetupTest, WhatIsNoPlaceIsNamed) {
   EXPECT_FALSE(ParsePool({"redis://h", "store:7100"}).ok());
 }
 
+TEST(PoolSetupTest, NodesElsewhereDoNotReachLoopback) {
+  const auto reachable = [](const char* node, const char* listen, const char* advertise) {
+    ServeOptions options;
+    options.data_listen = listen;
+    options.data_advertise = advertise;
+    return CheckReachable(ParsePool({node}).value(), options).ok();
+  };
+  EXPECT_TRUE(reachable("127.0.0.1:7100", "127.0.0.1:0", ""));
+  EXPECT_TRUE(reachable("store-a:7100", "127.0.0.1:0", ""));  // Who knows what that is.
+  EXPECT_FALSE(reachable("10.0.0.7:7100", "127.0.0.1:0", ""));
+  EXPECT_TRUE(reachable("10.0.0.7:7100", "10.0.0.2:0", ""));
+  EXPECT_TRUE(reachable("10.0.0.7:7100", "127.0.0.1:0", "10.0.0.2"));
+  EXPECT_TRUE(reachable("redis://10.0.0.7", "127.0.0.1:0", ""));
+}
+
 }  // namespace
 }  // namespace divisi

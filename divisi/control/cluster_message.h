@@ -107,6 +107,7 @@ struct ReportMessage {
   int64_t stopping = 0, computing = 0, writing = 0, handed_over = 0, ending = 0;
   int64_t pages_reserved = 0, pages_pinned = 0;
   int64_t blocks_total = 0, blocks_used = 0;
+  int64_t pool_nodes = 0, pool_ready = 0;  // Of the remote pool, as the worker sees them
   WorkerCounters counters;
   WorkerRates rates;
 };

@@ -21,6 +21,8 @@ Request Sample() {
 ReportMessage Report() {
   ReportMessage report{.running = 1, .pages_pinned = 12};
   report.counters.expired_leases = 13;
+  report.counters.pool_failures = 14;
+  report.pool_ready = 15;
   report.counters.tail_times.Add(Seconds(0.3));
   report.rates.per_token = Seconds(1.5e-4);
   report.rates.read[2] = BytesPerSecond(3e9);

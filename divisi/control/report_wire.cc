@@ -12,7 +12,8 @@ constexpr int64_t ReportMessage::*kReportFields[] = {
     &ReportMessage::reserved,     &ReportMessage::prompt_backlog, &ReportMessage::stopping,
     &ReportMessage::computing,    &ReportMessage::writing,        &ReportMessage::handed_over,
     &ReportMessage::ending,       &ReportMessage::pages_reserved, &ReportMessage::pages_pinned,
-    &ReportMessage::blocks_total, &ReportMessage::blocks_used};
+    &ReportMessage::blocks_total, &ReportMessage::blocks_used,    &ReportMessage::pool_nodes,
+    &ReportMessage::pool_ready};
 void Put(WireWriter& out, const TimeCounts& times) {
   for (const int64_t count : times.counts) out.Put(count);
   out.Put(times.seconds);

@@ -206,6 +206,7 @@ WorkerStats Worker::State::stats() const {
   stats.counters.queried_tokens = stats.scheduler.prefix_queried_tokens;
   stats.counters.cached_tokens = stats.scheduler.prefix_hit_tokens;
   stats.counters.preemptions = stats.scheduler.preemptions;
+  if (prefixes_) stats.prefixes = prefixes_->stats();
   step_meter_.Fit(stats.rates);
   write_meter_.Fit(stats.rates);
   FitReads(stats.rates);

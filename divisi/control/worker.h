@@ -57,6 +57,7 @@ struct WorkerStats {
   int64_t pages_pinned = 0;    // Of P, of prompts that are through and not taken
   WorkerCounters counters;
   WorkerRates rates;
+  std::optional<PrefixLoaderStats> prefixes;  // With tiers
 };
 
 class Worker {

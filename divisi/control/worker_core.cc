@@ -34,6 +34,42 @@ ReportMessage ReportOf(const WorkerStats& stats) {
           .rates = stats.rates};
 }
 
+void AddLoads(const PrefixLoaderStats& prefixes, WorkerCounters& counters) {
+  counters.kv_loads = prefixes.loads;
+  counters.kv_loads_failed = prefixes.loads_failed;
+  counters.kv_pages_read = prefixes.pages_read;
+  counters.kv_pages_used = prefixes.pages_used;
+  counters.pool_questions = prefixes.asked;
+  counters.pool_unanswered = prefixes.unanswered;
+  counters.pool_puts = prefixes.tiers.pool_puts;
+  counters.pool_puts_failed = prefixes.tiers.pool_puts_failed;
+  counters.pool_puts_dropped = prefixes.tiers.pool_puts_dropped;
+}
+
+void AddTraffic(const TierDriverStats& tiers, ReportMessage& report) {
+  constexpr struct {
+    Tier tier;
+    int64_t WorkerCounters::*read;
+    int64_t WorkerCounters::*written;
+  } kTraffic[] = {
+      {Tier::kHost, &WorkerCounters::host_read_bytes, &WorkerCounters::host_written_bytes},
+      {Tier::kDisk, &WorkerCounters::disk_read_bytes, &WorkerCounters::disk_written_bytes},
+      {Tier::kRemote, &WorkerCounters::pool_read_bytes, &WorkerCounters::pool_written_bytes}};
+  for (const auto& [tier, read, written] : kTraffic) {
+    const TierTraffic& traffic = tiers.io.tiers[static_cast<size_t>(tier)];
+    report.counters.*read = traffic.read.value;
+    report.counters.*written = traffic.written.value;
+    report.counters.kv_pages_bad += traffic.pages_bad;
+  }
+  if (!tiers.pool) return;
+  report.counters.pool_late = tiers.pool->late;
+  for (const RemoteHealth& node : tiers.pool->health) {
+    ++report.pool_nodes;
+    report.pool_ready += node.ready;
+    report.counters.pool_failures += node.failures;
+  }
+}
+
 }  // namespace
 
 WorkerCore::WorkerCore(WorkerCoreOptions options, Seconds now) : options_(std::move(options)) {
@@ -54,6 +90,8 @@ void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoade
   layers_ = tiers && tiers->follow ? std::max(tiers->layers, 1) : 1;
   worker_ = std::make_unique<Worker>(self_, options_.scheduler, options_.times, options_.page);
   if (tiers) worker_->UseTiers(*std::move(tiers));
+  tiers_.reset();
+  most_used_ = 0;
   stepping_ = false;
   dead_.reset();
   actions_.emplace_back(KeepAction{WorkerKey(self_), WorkerRecord(Hello())});
@@ -144,7 +182,7 @@ void WorkerCore::On(LinkId link, WelcomeMessage& welcome, Seconds) {
   membership_.Welcomed(link, welcome.gateway);
   Log(LogLevel::kInfo, "joined",
       {{"gateway", membership_.AddressOf(link)}, {"role", RoleName(options_.role)}});
-  Send(link, ReportOf(worker_->stats()));  // What it did before is not this gateway's.
+  Send(link, MakeReport());  // What it did before is not this gateway's.
   if (drain_) Send(link, LeaveMessage{.drain = *drain_});
 }
 
@@ -204,10 +242,20 @@ Seconds WorkerCore::UntilTick(Seconds now) const {
   return std::max(next - now, Seconds(0));
 }
 
+ReportMessage WorkerCore::MakeReport() {
+  const WorkerStats stats = worker_->stats();
+  ReportMessage report = ReportOf(stats);
+  if (stats.prefixes) AddLoads(*stats.prefixes, report.counters);
+  most_used_ = std::max(most_used_, report.counters.kv_pages_used);
+  report.counters.kv_pages_used = most_used_;
+  if (tiers_) AddTraffic(*tiers_, report);
+  return report;
+}
+
 void WorkerCore::Report(Seconds now) {
   if (now - last_report_ < kReport) return;
   last_report_ = now;
-  TellAll(ReportOf(worker_->stats()));
+  TellAll(MakeReport());
 }
 
 // Between Plan and Commit a worker takes messages as at any other time: a step reads only what the

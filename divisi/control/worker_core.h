@@ -26,6 +26,7 @@
 #include "divisi/control/worker.h"
 #include "divisi/core/log.h"
 #include "divisi/core/result.h"
+#include "divisi/engine/tier_driver.h"
 
 namespace divisi {
 
@@ -100,6 +101,8 @@ class WorkerCore {
   // As of Worker.
   void WriteDone(uint64_t write, bool ok, Seconds now);
   void Barred(NodeId peer, Seconds now);
+  // What its tiers moved, for the next report.
+  void ShowTiers(const TierDriverStats& tiers) { tiers_ = tiers; }
   void Tick(Seconds now);
   // Tick is to be called within this.
   Seconds UntilTick(Seconds now) const;
@@ -136,6 +139,7 @@ class WorkerCore {
 
   bool Idle() const;
   void Part(Seconds now);
+  ReportMessage MakeReport();
   void Report(Seconds now);
   void Send(LinkId link, ClusterMessage message);
   void TellAll(const ClusterMessage& message);
@@ -151,6 +155,8 @@ class WorkerCore {
   std::optional<Seconds> parts_until_;
   std::optional<Error> failure_;
   Seconds last_report_;
+  std::optional<TierDriverStats> tiers_;
+  int64_t most_used_ = 0;  // Of kv_pages_used: what a late load takes back does not let it fall.
 
   // Of this life
   NodeId self_;

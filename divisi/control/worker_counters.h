@@ -35,8 +35,18 @@ struct WorkerCounters {
   int64_t transfers_aborted = 0;   // the gateway or D gave it up, or the gateway is silent;
   int64_t transfers_answered = 0;  // the first token was the last.
   int64_t expired_leases = 0;      // Of requests of D, replicas and P: the gateway was silent
-  TimeCounts transfer_times;       // Of P: from the first page sent until taken
-  TimeCounts tail_times;           // From the prompt's last chunk computed until taken
+  // Of the tiers below the device (engine/prefix_loader.h, kv/tier_io.h, kv/remote_store.h).
+  int64_t kv_loads = 0, kv_loads_failed = 0;
+  int64_t kv_pages_read = 0, kv_pages_used = 0;  // By loads; of them, by their requests
+  int64_t kv_pages_bad = 0;                      // Not there, or not as they were put
+  int64_t host_read_bytes = 0, disk_read_bytes = 0, pool_read_bytes = 0;
+  int64_t host_written_bytes = 0, disk_written_bytes = 0, pool_written_bytes = 0;
+  int64_t pool_questions = 0, pool_unanswered = 0;
+  int64_t pool_late = 0;  // Gets
+  int64_t pool_puts = 0, pool_puts_failed = 0, pool_puts_dropped = 0;
+  int64_t pool_failures = 0;  // Of connections to its nodes
+  TimeCounts transfer_times;  // Of P: from the first page sent until taken
+  TimeCounts tail_times;      // From the prompt's last chunk computed until taken
 
   WorkerCounters& operator+=(const WorkerCounters& other);
   WorkerCounters& operator-=(const WorkerCounters& other);
@@ -56,7 +66,25 @@ struct WorkerCounters {
       &WorkerCounters::transfers_failed,
       &WorkerCounters::transfers_aborted,
       &WorkerCounters::transfers_answered,
-      &WorkerCounters::expired_leases};
+      &WorkerCounters::expired_leases,
+      &WorkerCounters::kv_loads,
+      &WorkerCounters::kv_loads_failed,
+      &WorkerCounters::kv_pages_read,
+      &WorkerCounters::kv_pages_used,
+      &WorkerCounters::kv_pages_bad,
+      &WorkerCounters::host_read_bytes,
+      &WorkerCounters::disk_read_bytes,
+      &WorkerCounters::pool_read_bytes,
+      &WorkerCounters::host_written_bytes,
+      &WorkerCounters::disk_written_bytes,
+      &WorkerCounters::pool_written_bytes,
+      &WorkerCounters::pool_questions,
+      &WorkerCounters::pool_unanswered,
+      &WorkerCounters::pool_late,
+      &WorkerCounters::pool_puts,
+      &WorkerCounters::pool_puts_failed,
+      &WorkerCounters::pool_puts_dropped,
+      &WorkerCounters::pool_failures};
   static constexpr TimeCounts WorkerCounters::*const kTimes[] = {&WorkerCounters::transfer_times,
                                                                  &WorkerCounters::tail_times};
 };

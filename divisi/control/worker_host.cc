@@ -16,6 +16,8 @@ namespace {
 
 // How often the carrier is asked about peers whose writes may still land.
 constexpr Seconds kBarring{0.01};
+// How often the tiers' counters are taken for reports.
+constexpr Seconds kShowTiers{0.2};
 
 }  // namespace
 
@@ -68,6 +70,7 @@ struct WorkerHost::State {
   std::optional<WorkerCore> core;
   std::unique_ptr<PageCarrier> carrier;
   std::unique_ptr<TierDriver> tiers;
+  Seconds show_tiers_at;
   std::vector<NodeId> barring;  // Peers whose writes may still land
 
   // Last: their threads end before what they use goes.
@@ -106,6 +109,7 @@ Result<void> WorkerHost::State::BeNew() {
   links.CloseAll();
   carrier.reset();
   tiers.reset();  // None of its reads lands any more.
+  show_tiers_at = Seconds(0);
   barring.clear();
   const NodeId self{SystemRandom()};
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
@@ -177,7 +181,12 @@ void WorkerHost::State::TakePages() {
 }
 
 void WorkerHost::State::CarryTiers() {
-  if (tiers) tiers->Carry(*core->prefixes(), core->worker().PromptToken(), clock.Now());
+  if (!tiers) return;
+  const Seconds now = clock.Now();
+  tiers->Carry(*core->prefixes(), core->worker().PromptToken(), now);
+  if (now < show_tiers_at) return;
+  show_tiers_at = now + kShowTiers;
+  core->ShowTiers(tiers->stats());
 }
 
 // The next step where the last one has ended.

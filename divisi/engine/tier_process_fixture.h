@@ -14,6 +14,7 @@
 #include "divisi/engine/engine.h"
 #include "divisi/engine/model_executor.h"
 #include "divisi/engine/tier_driver.h"
+#include "divisi/kv/remote_pages_fixture.h"
 
 namespace divisi {
 
@@ -45,6 +46,7 @@ struct TierSizes {
   Bytes host;
   std::filesystem::path disk;
   std::shared_ptr<DiskCalls> calls = std::make_shared<DiskCalls>();
+  std::shared_ptr<ScriptedPool> pool;
 };
 
 // One life of a process.
@@ -61,16 +63,19 @@ class Process {
     const KvLayout layout = executor_->pages().layout();
     SchedulerOptions options{
         .max_model_len = kMaxModelLen, .blocks = executor_->pages().pages(), .page_format = "test"};
-    if (sizes.host.value > 0 || !sizes.disk.empty()) {
+    if (sizes.host.value > 0 || !sizes.disk.empty() || sizes.pool) {
+      const PageShape shape{.layers = layout.layers, .layer_bytes = layout.LayerBytes()};
+      const Bytes memory = RemotePageStore::MemoryFor(shape);
       auto tiers =
-          TierDriver::Open({.shape = {.layers = layout.layers, .layer_bytes = layout.LayerBytes()},
+          TierDriver::Open({.shape = shape,
                             .model = RootKey(KeySpaceOf(options, {})),
                             .device = executor_->pages().memory(),
                             .host = sizes.host,
                             .disk = sizes.disk,
                             .disk_size = Bytes(int64_t{64} << 20),
                             .disk_writes = DiskWrites::kAll,
-                            .disk_calls = sizes.calls},
+                            .disk_calls = sizes.calls,
+                            .pool = sizes.pool ? ScriptedHub(sizes.pool, memory) : nullptr},
                            logger_);
       CHECK(tiers.ok(), "{}", tiers.error().message);
       tiers_ = std::move(*tiers);
@@ -107,7 +112,8 @@ class Process {
     while (clock_.Now() < until) {
       Run({1, 2});
       const EngineStats stats = engine_->stats();
-      if (!stats.prefixes || stats.prefixes->tiers.moves == 0) return;
+      if (!stats.prefixes) return;
+      if (stats.prefixes->tiers.moves + stats.prefixes->tiers.pool_waiting == 0) return;
     }
     ADD_FAILURE() << "copies do not end";
   }

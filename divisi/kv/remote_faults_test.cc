@@ -159,9 +159,9 @@ class Tier {
   }
   // Nothing is under way: every buffer is back.
   void ExpectIdle() {
-    for (int tries = 0; store_->stats().buffers_used > 0 && tries < 20000; ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    const SteadyClock clock;
+    const Seconds until = clock.Now() + Seconds(20);
+    while (store_->stats().buffers_used > 0 && clock.Now() < until) std::this_thread::yield();
     EXPECT_EQ(store_->stats().buffers_used, 0);
   }
   RunningPool& pool() { return *pool_; }

@@ -41,6 +41,12 @@ class ScriptedPool {
     const std::lock_guard lock(mutex_);
     return objects_.erase(key) > 0;
   }
+  std::vector<BlockKey> Keys() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<BlockKey> keys;
+    for (const auto& [key, object] : objects_) keys.push_back(key);
+    return keys;
+  }
   size_t size() const {
     const std::lock_guard lock(mutex_);
     return objects_.size();

@@ -77,7 +77,54 @@ constexpr CounterName kCounters[] = {
     {"divisi:kv_transfers_answered_total", "Of them, ended by their first token.",
      &WorkerCounters::transfers_answered},
     {"divisi:num_kv_expired_reqs_total", "Leases that ended without a word of the gateway.",
-     &WorkerCounters::expired_leases}};
+     &WorkerCounters::expired_leases},
+    {"divisi:kv_loads_total", "Prefixes that were begun to load from tiers below the device.",
+     &WorkerCounters::kv_loads},
+    {"divisi:kv_loads_failed_total", "Of them, those of which not all pages came in time.",
+     &WorkerCounters::kv_loads_failed},
+    {"divisi:kv_pages_read_total", "Pages that loads brought.", &WorkerCounters::kv_pages_read},
+    {"divisi:kv_pages_used_total", "Of them, pages that their requests used.",
+     &WorkerCounters::kv_pages_used},
+    {"divisi:kv_pages_bad_total", "Pages that a tier did not have, or not as they were put.",
+     &WorkerCounters::kv_pages_bad},
+    {"divisi:kv_pool_questions_total", "Prompts whose pages the pool was asked for.",
+     &WorkerCounters::pool_questions},
+    {"divisi:kv_pool_unanswered_total", "Of them, not answered in time.",
+     &WorkerCounters::pool_unanswered},
+    {"divisi:kv_pool_late_gets_total", "Pages that the pool did not give in time.",
+     &WorkerCounters::pool_late},
+    {"divisi:kv_pool_puts_total", "Pages put into the pool.", &WorkerCounters::pool_puts},
+    {"divisi:kv_pool_puts_failed_total", "Pages that the pool did not take.",
+     &WorkerCounters::pool_puts_failed},
+    {"divisi:kv_pool_puts_dropped_total", "Pages that were gone, or too many, before their turn.",
+     &WorkerCounters::pool_puts_dropped},
+    {"divisi:kv_pool_failures_total", "Connections to the pool's nodes that ended or failed.",
+     &WorkerCounters::pool_failures}};
+
+struct TierBytes {
+  const char* tier;
+  int64_t WorkerCounters::*read;
+  int64_t WorkerCounters::*written;
+};
+constexpr TierBytes kTierBytes[] = {
+    {"host", &WorkerCounters::host_read_bytes, &WorkerCounters::host_written_bytes},
+    {"disk", &WorkerCounters::disk_read_bytes, &WorkerCounters::disk_written_bytes},
+    {"remote", &WorkerCounters::pool_read_bytes, &WorkerCounters::pool_written_bytes}};
+
+void AppendTierBytes(const ClusterTotals& totals, Lines& lines) {
+  const auto append = [&](const char* name, const char* help,
+                          int64_t WorkerCounters::*TierBytes::*of) {
+    lines.Head(name, "counter", help);
+    for (const WorkerRole role : kRoles) {
+      for (const TierBytes& bytes : kTierBytes) {
+        lines.Sample(Format("{},tier=\"{}\"", RoleLabel(role), bytes.tier),
+                     static_cast<double>(totals[role].counters.*(bytes.*of)));
+      }
+    }
+  };
+  append("divisi:kv_tier_read_bytes_total", "Bytes read of the tier.", &TierBytes::read);
+  append("divisi:kv_tier_written_bytes_total", "Bytes written to the tier.", &TierBytes::written);
+}
 
 void AppendTotals(const ClusterTotals& totals, Lines& lines) {
   for (const auto& [name, help, count] : kCounters) {
@@ -86,6 +133,7 @@ void AppendTotals(const ClusterTotals& totals, Lines& lines) {
       lines.Sample(RoleLabel(role), static_cast<double>(totals[role].counters.*count));
     }
   }
+  AppendTierBytes(totals, lines);
   lines.Head("divisi:kv_bytes_total", "counter", "KV bytes moved between workers.");
   for (const WorkerRole role : kRoles) {
     const std::string label = RoleLabel(role);
@@ -146,7 +194,10 @@ constexpr GaugeName kGauges[] = {
     {"divisi:kv_pages_reserved", "", "Pages kept for prompts that have not come.",
      &ReportMessage::pages_reserved},
     {"divisi:kv_pages_pinned", "", "Pages of prompts computed and not taken.",
-     &ReportMessage::pages_pinned}};
+     &ReportMessage::pages_pinned},
+    {"divisi:kv_pool_connections", "state=\"all\"", "Workers' connections to nodes of the pool.",
+     &ReportMessage::pool_nodes},
+    {"divisi:kv_pool_connections", "state=\"ready\"", nullptr, &ReportMessage::pool_ready}};
 
 void AppendGauges(const Registry& registry, Lines& lines) {
   for (const auto& [name, more, help, value] : kGauges) {

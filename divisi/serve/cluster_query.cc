@@ -50,6 +50,9 @@ void SetReported(const std::optional<ReportMessage>& told, Json& worker) {
            {"decode_tokens", report.counters.decode_tokens},
            {"pages_written", report.counters.pages_sent},
            {"pages_received", report.counters.pages_received},
+           {"kv_pages_read", report.counters.kv_pages_read},
+           {"kv_pages_used", report.counters.kv_pages_used},
+           {"pool_puts", report.counters.pool_puts},
            {"handovers", report.counters.handovers},
            {"expired_leases", report.counters.expired_leases}}) {
     worker.Set(key, told ? Json(value) : Json());

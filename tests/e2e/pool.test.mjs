@@ -231,7 +231,15 @@ test('nodes killed during puts and gets cost nothing but time', async () => {
   await Promise.all([...clients, faults]);
   assert.ok(ended > 8, `${ended} requests ended`);
   await cluster.settled();
-  await cluster.idle();
+  const metrics = await cluster.idle();
+  const of = (name) => metrics[`divisi:${name}`];
+  assert.ok(of('kv_pages_read_total') > 0 && of('kv_pool_puts_total') > 0);
+  assert.ok(of('kv_pages_used_total') <= of('kv_pages_read_total'));
+  // Pages of 24 KiB, whole ones: nothing else is read.
+  assert.equal(of('kv_tier_read_bytes_total') % 24576, 0);
+  assert.ok(of('kv_tier_read_bytes_total') >= 24576 * of('kv_pages_read_total'));
+  assert.ok(of('kv_tier_written_bytes_total') >= 24576 * of('kv_pool_puts_total'));
+  assert.ok(of('kv_pool_failures_total') >= 6);
   await cluster.stop();
   await pool.stop();
 });
