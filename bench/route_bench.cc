@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "divisi/control/route_choice.h"
+#include "divisi/control/dispatcher.h"
 #include "divisi/control/route_prefix.h"
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
@@ -167,8 +167,37 @@ struct Deciding {
   }
 };
 
-void Measure(Site& site, const Case& what, const Size& size) {
-  Deciding deciding{.site = site, .what = what};
+// A request's way through the dispatcher until it is sent, and its end: with what is known of the
+// workers, the promise of its pages, and the choice kept.
+struct Dispatching {
+  explicit Dispatching(Site& s)
+      : site(s), dispatcher({1000}, {.keep_choices = true}, &s.directory) {
+    for (int64_t w = 0; w < kWorkers; ++w) {
+      dispatcher.AddWorker(Node(w), WorkerRole::kReplica,
+                           {.page = Bytes(147456 * kBlockTokens), .pool = true, .layers = 36});
+      dispatcher.Report(Node(w), {}, 100 * (w * 37 % 64), kNow);
+    }
+    request.prompt.assign(kPromptPages * kBlockTokens + 256, 7);
+  }
+
+  void Decide() {
+    const auto number =
+        dispatcher.Submit(request, kNow, site.prompts[next++ % site.prompts.size()]);
+    CHECK(number.ok() && !dispatcher.TakeMessages().empty());
+    cached += dispatcher.TakeChoices().front().choice.chosen.at.cached;
+    dispatcher.Cancel(*number, kNow);
+    dispatcher.TakeMessages();
+  }
+
+  Site& site;
+  Dispatcher dispatcher;
+  Request request;
+  size_t next = 0;
+  int64_t cached = 0;
+};
+
+template <typename Deciding>
+void Measure(Site& site, const char* name, Deciding deciding, const Size& size) {
   std::vector<double> rates;
   const int64_t looked = site.directory.stats().looked_pages, allocated = allocations;
   for (int round = 0; round < size.rounds; ++round) {
@@ -183,7 +212,7 @@ void Measure(Site& site, const Case& what, const Size& size) {
   std::ranges::sort(rates);
   std::fputs(Format("{:<28} {:>8.0f} decisions/s median {:>8.0f} least {:>8.0f} most {:>6.1f} "
                     "pages looked at {:>5.1f} allocations {:>6.0f} tokens cached\n",
-                    what.name, rates[rates.size() / 2], rates.front(), rates.back(), looks, allocs,
+                    name, rates[rates.size() / 2], rates.front(), rates.back(), looks, allocs,
                     each(deciding.cached))
                  .c_str(),
              stdout);
@@ -200,7 +229,10 @@ int Run(bool tiny) {
   std::printf("%lld pages, %lld workers, prompts of %lld pages\n",
               static_cast<long long>(site.directory.stats().pages),
               static_cast<long long>(kWorkers), static_cast<long long>(kPromptPages));
-  for (const Case& each : Cases()) Measure(site, each, size);
+  for (const Case& each : Cases()) {
+    Measure(site, each.name, Deciding{.site = site, .what = each}, size);
+  }
+  Measure(site, "64 replicas, dispatched", Dispatching(site), size);
   return 0;
 }
 
