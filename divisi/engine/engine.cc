@@ -174,9 +174,14 @@ void Engine::State::Cancel(RequestId id) {
 }
 
 EngineStats Engine::State::stats() const {
-  std::lock_guard lock(mutex_);
-  EngineStats stats = shown_;
-  stats.queued = queued_;
+  EngineStats stats;
+  {
+    std::lock_guard lock(mutex_);
+    stats = shown_;
+    stats.queued = queued_;
+  }
+  // Of threads and nodes of their own, which change while nothing runs.
+  if (tiers_ != nullptr) stats.tiers = tiers_->stats();
   return stats;
 }
 
@@ -189,7 +194,11 @@ void Engine::State::Loop() {
     TakeMail(std::move(mail));
     if (stopping) return CancelAll();
     if (loader_) tiers_->Carry(*loader_, prompt_speed_.per_token(), clock_.Now());
-    if (scheduler_.HasWork()) Step();
+    if (scheduler_.HasWork()) {
+      Step();
+    } else if (loader_) {
+      ShowStats();  // Of saves that end while nothing runs.
+    }
   }
 }
 
@@ -355,7 +364,6 @@ void Engine::State::ShowStats() {
   counters_.scheduler = scheduler_.stats();
   if (loader_) {
     counters_.prefixes = loader_->stats();
-    counters_.tiers = tiers_->stats();
   }
   std::lock_guard lock(mutex_);
   queued_ -= std::exchange(left_queue_, 0);

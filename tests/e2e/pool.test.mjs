@@ -141,8 +141,13 @@ test('a restarted server goes on with what the pool has', async () => {
   assert.equal(metrics['divisi:kv_pool_node_ready'], 1);
   assert.equal(metrics['divisi:kv_pool_bad_pages_total'], 0);
   assert.ok(metrics['divisi:kv_pool_gets_total'] >= 4 * 56);
+  await pool.kill(0);  // Said while nothing runs, too.
+  for (let i = 0; (await server.metrics())['divisi:kv_pool_node_ready'] !== 0; i++) {
+    assert.ok(i < 100);
+    await sleep(100);
+  }
+  assert.equal(await asExpected(server, 3), 896);  // From host memory
   await server.stop();
-  await pool.stop();
 });
 
 test('with two copies either node can go', async () => {
