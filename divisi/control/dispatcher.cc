@@ -55,7 +55,7 @@ void Dispatcher::State::Assign(uint64_t number, Job& job, const RouteOption& opt
   }
   Node& computing = nodes_.at(job.prefill.value_or(*job.decode));
   const Seconds work = option.at.times.compute;
-  if (computing.prompts.empty()) computing.first_since = now;
+  if (computing.prompts.empty()) computing.first_since = now + option.at.times.ready;
   computing.prompts.emplace(number, Node::Prompt{work, job.prompt_tokens()});
   computing.prompts_sum += work;
   NoteReads(number, option, now);

@@ -113,7 +113,8 @@ std::vector<RouteWorker> Dispatcher::State::Workers(Seconds now) const {
                        .queue = QueueOf(entry, now),
                        .chunk = entry.capacity.step_tokens,
                        .rates = RatesOf(entry),
-                       .reading = ReadingOf(entry, now)});
+                       .reading = ReadingOf(entry, now),
+                       .asks_pool = entry.capacity.pool});
   }
   return workers;
 }

@@ -133,6 +133,15 @@ TEST_F(DispatcherRoutesTest, AHitThatWaitsIsNotTakenForAnothersPrompt) {
   EXPECT_NEAR(Submit(turn).at.times.queue.value, 4e-3 + 0.5, 1e-9);
 }
 
+// It counts the tokens of a step that runs until the step ends.
+TEST_F(DispatcherRoutesTest, AStepThatRunsIsNotTakenForAnothersPrompt) {
+  Join({kFirst});
+  Submit(Prompt(1009));
+  now_ += Seconds(0.5);
+  dispatcher_->Report(kFirst, Rates(), 1009, now_);
+  EXPECT_NEAR(Submit(Prompt(1009, 5000)).at.times.queue.value, 0.509, 1e-9);
+}
+
 TEST_F(DispatcherRoutesTest, APromiseEndsWithItsTime) {
   Join({kFirst, kSecond});
   Target(Prompt(1009));

@@ -40,7 +40,9 @@ void Dispatcher::State::Report(NodeId node, const WorkerRates& rates, int64_t pr
   if (!entry.prompts.empty()) {
     const Node::Prompt& first = entry.prompts.begin()->second;
     const double done = first.work > Seconds(0) ? FirstDone(entry, now) / first.work : 0;
-    own -= static_cast<int64_t>(static_cast<double>(first.tokens) * done);
+    // The tokens of a step are counted until it ends.
+    const int64_t step = std::max<int64_t>(entry.capacity.step_tokens, 1);
+    own -= static_cast<int64_t>(static_cast<double>(first.tokens) * done) / step * step;
   }
   entry.others = rates.PromptWork(std::max<int64_t>(prompt_backlog - own, 0));
 }
@@ -112,7 +114,8 @@ void Dispatcher::State::TookOne(NodeId node) {
 
 // Of the first prompt, as far as can be told.
 Seconds Dispatcher::State::FirstDone(const Node& node, Seconds now) {
-  return std::min(now - node.first_since, node.prompts.begin()->second.work);
+  const Seconds since = std::max(now - node.first_since, Seconds(0));
+  return std::min(since, node.prompts.begin()->second.work);
 }
 
 // Prompts of this gateway that are ahead of a new one, the first of them partly through, and those

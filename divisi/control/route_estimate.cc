@@ -91,6 +91,7 @@ class Estimating {
     at.reading = at.links = at.lookup = Seconds(0);
     const WorkerRates& rates = worker_.rates;
     for (size_t t = 1; t < 4; ++t) at.reading += TimeToMove(BytesOf(at.from[t]), rates.read[t]);
+    if (worker_.asks_pool && LacksSome()) at.lookup = rates.lookup;
     if (at.reading == Seconds(0)) return;
     for (size_t t = 1; t < 4; ++t) at.links += TimeToMove(worker_.reading[t], rates.read[t]);
     const Bytes remote = BytesOf(at.from[kPool]);
@@ -99,6 +100,12 @@ class Estimating {
     if (setting_.pool.rate.value <= 0) return;
     const Seconds shared = TimeToShare(remote, setting_.pool);
     at.reading += std::max(shared - TimeToMove(remote, rates.read[kPool]), Seconds(0));
+  }
+
+  // Of what the prompt can share, in the worker's own tiers.
+  bool LacksSome() const {
+    const int64_t own = worker_.prefix.tokens[static_cast<size_t>(Tier::kDisk)];
+    return Usable(own, tokens_) < Usable(tokens_, tokens_);
   }
 
   void Weigh(int depth) {

@@ -56,6 +56,7 @@ struct RouteWorker {
   WorkerRates rates;
   RoutePrefix prefix;
   std::array<Bytes, 4> reading{};  // [t]: that it reads from Tier t for others, not yet there
+  bool asks_pool = false;          // For what it lacks of a prompt, before it computes any of it
 };
 
 // What is made as short as can be.

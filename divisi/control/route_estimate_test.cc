@@ -120,6 +120,17 @@ TEST(RouteEstimateTest, ThePoolIsAskedAndItsBandwidthShared) {
   EXPECT_NEAR(EstimateRoute(1000, worker, setting).times.ready.value, 26e-3, kNear);
 }
 
+// Whatever the pool then has.
+TEST(RouteEstimateTest, WhoAsksThePoolBeginsAfterItsAnswer) {
+  RouteWorker worker = Worker();
+  worker.asks_pool = true;
+  EXPECT_NEAR(EstimateRoute(1000, worker, kSetting).times.ready.value, 2e-3, kNear);
+  worker.prefix.tokens = {960, 960, 960, 960};
+  EXPECT_NEAR(EstimateRoute(1000, worker, kSetting).times.ready.value, 2e-3, kNear);
+  // It has all that can be shared.
+  EXPECT_EQ(EstimateRoute(976, worker, kSetting).times.ready, Seconds(0));
+}
+
 TEST(RouteEstimateTest, ComputingFollowsReadingLayerByLayer) {
   RouteWorker worker = Worker();
   worker.prefix.tokens = {0, 960, 960, 960};
