@@ -75,8 +75,16 @@ Result<ServiceWorker> WorkerOf(const SimulateOptions& options, const Catalog& ca
                        .tiers = tiers};
 }
 
+// Room for all that the cluster can hold.
+int64_t DirectoryPages(const SimulateOptions& options, const ServiceWorker& worker) {
+  const int64_t own = worker.scheduler.blocks + worker.tiers->host_pages + worker.tiers->disk_pages;
+  const Bytes page = worker.device->model.State(Tokens(kBlockTokens));
+  return own * options.workers + options.pool.value / page.value;
+}
+
 SimulatedRun RunOne(ServiceScenario scenario, const SimulatedRun& asked, std::string& fault) {
   scenario.dispatch.policy = asked.policy;
+  scenario.dispatch.objective = asked.objective;
   scenario.requests = Faster(std::move(scenario.requests), asked.speed);
   const ServiceReport report = RunService(scenario);
   if (!report.fault.empty()) fault = report.fault;
@@ -94,6 +102,28 @@ SimulatedRun RunOne(ServiceScenario scenario, const SimulatedRun& asked, std::st
   return run;
 }
 
+std::string NameOf(const SimulatedRun& run) {
+  if (run.policy != RoutePolicy::kExpectedTtft) return PolicyName(run.policy);
+  return Format("{} ({})", PolicyName(run.policy), ObjectiveName(run.objective));
+}
+
+std::vector<SimulatedRun> OfPolicies(SimulatedRun run, const SimulateOptions& options) {
+  std::vector<SimulatedRun> runs;
+  for (const RoutePolicy policy : options.policies) {
+    run.policy = policy;
+    run.objective = RouteObjective::kRequest;
+    if (policy != RoutePolicy::kExpectedTtft) {
+      runs.push_back(run);
+      continue;
+    }
+    for (const RouteObjective objective : options.objectives) {
+      run.objective = objective;
+      runs.push_back(run);
+    }
+  }
+  return runs;
+}
+
 }  // namespace
 
 Result<ServiceScenario> SimulatedService(const SimulateOptions& options, const Catalog& catalog) {
@@ -102,6 +132,8 @@ Result<ServiceScenario> SimulatedService(const SimulateOptions& options, const C
   ServiceScenario scenario{
       .workers = std::vector<ServiceWorker>(static_cast<size_t>(options.workers), worker),
       .requests = std::move(requests),
+      .directory = DirectoryPages(options, worker),
+      .event = options.event,
       .contents = false};
   scenario.dispatch.max_waiting = kMostWaiting;
   scenario.dispatch.times.prefill = scenario.dispatch.times.total = kPatience;
@@ -135,14 +167,13 @@ Result<std::vector<SimulatedRun>> Simulate(const SimulateOptions& options, const
     }
   }
   std::vector<SimulatedRun> runs;
-  for (SimulatedRun& each : asked) {
-    for (const RoutePolicy policy : options.policies) {
-      each.policy = policy;
+  for (const SimulatedRun& each : asked) {
+    for (const SimulatedRun& run : OfPolicies(each, options)) {
       scenario.progress = [&](double part) {
-        progress(Format("{} at {:.2f}", PolicyName(policy), each.load), part);
+        progress(Format("{} at {:.2f}", NameOf(run), run.load), part);
       };
       std::string fault;
-      runs.push_back(RunOne(scenario, each, fault));
+      runs.push_back(RunOne(scenario, run, fault));
       if (!fault.empty()) return Error{Code::kInternal, "the simulation failed: " + fault};
     }
   }
@@ -155,9 +186,9 @@ std::string SimulateTable(const std::vector<SimulatedRun>& runs) {
              "speed", "mean", "p50", "p90", "p99", "hits", "computed", "from pool");
   for (const SimulatedRun& run : runs) {
     text += Format("{:<24}{:>6.2f}{:>8.3f}{:>10}{:>10}{:>10}{:>10}{:>8.3f}{:>11}{:>11}\n",
-                   PolicyName(run.policy), run.load, run.speed, HumanSeconds(run.mean),
-                   HumanSeconds(run.p50), HumanSeconds(run.p90), HumanSeconds(run.p99),
-                   run.hit_rate, run.computed_tokens, HumanBytes(run.from_pool));
+                   NameOf(run), run.load, run.speed, HumanSeconds(run.mean), HumanSeconds(run.p50),
+                   HumanSeconds(run.p90), HumanSeconds(run.p99), run.hit_rate, run.computed_tokens,
+                   HumanBytes(run.from_pool));
   }
   return text;
 }
@@ -166,6 +197,7 @@ Json SimulateJson(const std::vector<SimulatedRun>& runs) {
   Json::Array rows;
   for (const SimulatedRun& run : runs) {
     rows.push_back(Json::Object{{"policy", PolicyName(run.policy)},
+                                {"objective", ObjectiveName(run.objective)},
                                 {"load", run.load},
                                 {"speed", run.speed},
                                 {"requests", run.requests},

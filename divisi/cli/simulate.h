@@ -32,7 +32,9 @@ struct SimulateOptions {
   BytesPerSecond pool_link{25e9};
   BytesPerSecond network{25e9};
   Seconds lookup{1e-3};
+  Seconds event{5e-3};  // From what happened to a page until the gateway knows
   std::vector<RoutePolicy> policies;
+  std::vector<RouteObjective> objectives{RouteObjective::kRequest};  // Of kExpectedTtft
   // Arrivals, in parts of what round robin can serve; `speed` times the trace's where empty.
   std::vector<double> loads;
   double speed = 1;
@@ -44,6 +46,7 @@ Result<ServiceScenario> SimulatedService(const SimulateOptions& options, const C
 
 struct SimulatedRun {
   RoutePolicy policy = RoutePolicy::kRoundRobin;
+  RouteObjective objective = RouteObjective::kRequest;
   double load = 0;  // 0: not asked for
   double speed = 1;
   int64_t requests = 0, failed = 0;

@@ -13,10 +13,10 @@ namespace {
 
 struct Options {
   SimulateOptions simulate;
-  std::vector<std::string> policies;
+  std::vector<std::string> policies, objectives;
   std::string format = "text";
   std::string host = "128GiB", disk = "0", pool = "2TiB";
-  std::string pool_link = "25GB/s", network = "25GB/s", lookup = "1ms";
+  std::string pool_link = "25GB/s", network = "25GB/s", lookup = "1ms", event = "5ms";
   std::vector<std::string> catalogs;
 };
 
@@ -34,8 +34,13 @@ void Run(Options options) {
   simulate.pool_link = OrFail(ParseBytesPerSecond(options.pool_link));
   simulate.network = OrFail(ParseBytesPerSecond(options.network));
   simulate.lookup = OrFail(ParseSeconds(options.lookup));
+  simulate.event = OrFail(ParseSeconds(options.event));
   for (const std::string& name : options.policies) {
     simulate.policies.push_back(OrFail(ParsePolicy(name)));
+  }
+  simulate.objectives.clear();
+  for (const std::string& name : options.objectives) {
+    simulate.objectives.push_back(OrFail(ParseObjective(name)));
   }
   const bool terminal = isatty(STDERR_FILENO) != 0;
   const auto progress = [terminal](const std::string& run, double part) {
@@ -63,13 +68,16 @@ void AddSimulateCommand(CLI::App& app) {
       "  divisi simulate --trace conversation_trace.jsonl --policy expected-ttft --speed 2");
   auto options = std::make_shared<Options>();
   SimulateOptions& simulate = options->simulate;
-  options->policies = {"round-robin", "least-loaded", "expected-ttft"};
+  options->policies = {"round-robin", "least-loaded", "cache-first", "expected-ttft"};
+  options->objectives = {"request"};
   command->add_option("--trace", simulate.trace,
                       "Mooncake trace (JSON lines); without it conversations are drawn");
   command->add_option("--requests", simulate.requests, "The first this many; 0: all, 1000 drawn")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--seed", simulate.seed, "Of drawn conversations");
   command->add_option("--policy", options->policies, "Policies to compare")->delimiter(',');
+  command->add_option("--objective", options->objectives, "Of expected-ttft: request, total")
+      ->delimiter(',');
   command->add_option("--load", simulate.loads, "Parts of round robin's capacity")
       ->delimiter(',')
       ->check(CLI::Range(0.01, 10.0));
@@ -88,6 +96,8 @@ void AddSimulateCommand(CLI::App& app) {
   command->add_option("--pool-link", options->pool_link, "Each way, shared by all");
   command->add_option("--network", options->network, "Of a worker, each way");
   command->add_option("--lookup", options->lookup, "Until the pool has said what it holds");
+  command->add_option("--event-delay", options->event,
+                      "From what happened to a page until the gateway knows");
   command->add_option("--catalog", options->catalogs, "YAML files with more cards and models");
   command->add_option("--format", options->format)->check(CLI::IsMember({"text", "json"}));
   command->callback([options] { Run(*options); });
