@@ -1,5 +1,6 @@
 #include "divisi/serve/route_log.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace divisi {
@@ -90,6 +91,7 @@ Json RouteLog::EntryJson(const Entry& entry, const Name& name, Seconds now) {
 
 Json RouteLog::Last(size_t count, const Name& name, Seconds now) const {
   Json out = Json::MakeArray();
+  count = std::min(count, kMostShown);
   for (auto entry = entries_.rbegin(); entry != entries_.rend() && count > 0; ++entry, --count) {
     out.Append(EntryJson(*entry, name, now));
   }
@@ -99,7 +101,9 @@ Json RouteLog::Last(size_t count, const Name& name, Seconds now) const {
 Json RouteLog::Of(std::string_view label, const Name& name, Seconds now) const {
   Json out = Json::MakeArray();
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-    if (entry->label == label) out.Append(EntryJson(*entry, name, now));
+    if (label.empty() || entry->label != label) continue;
+    if (out.as_array().size() == kMostShown) break;
+    out.Append(EntryJson(*entry, name, now));
   }
   return out;
 }

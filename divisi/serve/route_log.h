@@ -23,10 +23,13 @@ class RouteLog {
   // What its client calls a request, for Of. Of one that is not in the log any more: nothing.
   void Label(uint64_t request, std::string_view label);
 
-  // The last ones, at most `count`, the newest first: a list of RouteJson's, which also have
-  // "request" (the label, "" where there is none), "attempt" and "seconds_ago".
+  // An answer of as many, each of 64 candidates, has about 1 MB.
+  static constexpr size_t kMostShown = 32;
+  // The last ones, at most `count` and kMostShown, the newest first: a list of RouteJson's, which
+  // also have "request" (the label, "" where there is none), "attempt" and "seconds_ago".
   Json Last(size_t count, const Name& name, Seconds now) const;
-  // The attempts of a client's request, the newest first. An empty list: it is not in the log.
+  // The attempts of a client's request, the newest first, as many. An empty list: it is not in the
+  // log, or has no label.
   Json Of(std::string_view label, const Name& name, Seconds now) const;
 
  private:

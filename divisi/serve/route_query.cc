@@ -12,8 +12,6 @@ namespace divisi {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 30;
-// An answer of as many, each of 64 candidates, has about 1 MB.
-constexpr int64_t kMostAsked = 32;
 
 Result<int64_t> WholeNumber(const std::string& text, int64_t most) {
   int64_t number = -1;
@@ -67,7 +65,7 @@ Result<Json> RoutesAsked(const std::vector<std::string>& words, const GatewayCor
   const std::string kind = words.size() >= 3 ? words[1] : "";
   if (kind == "for") return RoutesFor(words, gateway, name, now);
   if (kind == "last" && words.size() == 3) {
-    ASSIGN_OR_RETURN(const int64_t count, WholeNumber(words[2], kMostAsked));
+    ASSIGN_OR_RETURN(const int64_t count, WholeNumber(words[2], RouteLog::kMostShown));
     return log.Last(static_cast<size_t>(count), name, now);
   }
   if (kind == "request" && words.size() == 3) {

@@ -93,6 +93,12 @@ TEST_F(RouteQueryTest, FindsAClientsRequest) {
   EXPECT_THAT(Refused({"routes", "request", "c"}), HasSubstr("'c' is not among the last 256"));
 }
 
+// As many choices may have one id as a request may ask for.
+TEST_F(RouteQueryTest, ShowsABoundedNumberOfOneRequest) {
+  for (int i = 0; i < 40; ++i) Submit(1, "many");
+  EXPECT_EQ(Answer({"routes", "request", "many"}).Find("routes")->as_array().size(), 32u);
+}
+
 // A worker that is lost is tried no more; the second attempt is the request's, too.
 TEST_F(RouteQueryTest, KeepsTheAttemptsOfARequestTogether) {
   Submit(1000, "a");
@@ -112,6 +118,7 @@ TEST_F(RouteQueryTest, KeepsTheAttemptsOfARequestTogether) {
 TEST_F(RouteQueryTest, OnlyTheLastChoicesAreKept) {
   for (size_t i = 0; i < RouteLog::kMost + 1; ++i) Submit(1, i == 0 ? "first" : "");
   EXPECT_THAT(Refused({"routes", "request", "first"}), HasSubstr("not among"));
+  EXPECT_THAT(Refused({"routes", "request", ""}), HasSubstr("not among"));
   EXPECT_EQ(Answer({"routes", "last", "32"}).Find("routes")->as_array().size(), 32u);
 }
 
