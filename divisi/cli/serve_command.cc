@@ -4,6 +4,7 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
+#include "divisi/cli/event_setup.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
@@ -20,16 +21,23 @@
 namespace divisi {
 namespace {
 
+struct ServeCommandOptions {
+  ServeOptions serve;
+  ControlTlsOptions tls;  // To the nodes of the pool
+  EventCommandOptions events;
+};
+
 // The parts of a server, built up in Start and torn down in the reverse order.
 class Server {
  public:
-  Server(const ServeOptions& options, const ControlTlsOptions& tls, Logger& logger)
-      : options_(options),
-        tls_(tls),
+  Server(const ServeCommandOptions& options, Logger& logger)
+      : options_(options.serve),
+        tls_(options.tls),
+        publishing_(options.events),
         logger_(logger),
-        gateway_({.model_names = ServedNames(options),
-                  .api_key = options.api_key,
-                  .allowed_origin = options.allowed_origin,
+        gateway_({.model_names = ServedNames(options_),
+                  .api_key = options_.api_key,
+                  .allowed_origin = options_.allowed_origin,
                   .version = DIVISI_VERSION},
                  clock_, logger) {}
 
@@ -44,11 +52,13 @@ class Server {
   Result<void> LoadModel();
   const ServeOptions& options_;
   const ControlTlsOptions& tls_;
+  const EventCommandOptions& publishing_;
   Logger& logger_;
   SteadyClock clock_;
   std::optional<ServedModel> model_;
   std::optional<TextAssets> text_;
   std::unique_ptr<TierDriver> tiers_;
+  std::unique_ptr<EventPublisher> events_;
   std::optional<Engine> engine_;
   std::optional<EngineBackend> backend_;
   Gateway gateway_;                 // After what it uses: its thread may be at a large body still.
@@ -90,7 +100,13 @@ Result<void> Server::LoadModel() {
   ModelExecutor& executor = *model_->executor;
   ASSIGN_OR_RETURN(const auto tls, tls_.Files());
   ASSIGN_OR_RETURN(tiers_, OpenTiers(options_, tls, *model_, logger_));
-  engine_.emplace(model_->Scheduling(options_), executor, clock_, tiers_.get());
+  ASSIGN_OR_RETURN(events_,
+                   OpenEvents({.options = publishing_,
+                               .listen = options_.data_listen,
+                               .topic = EventTopic(ProcessName(), ServedNames(options_).front())},
+                              clock_, logger_));
+  engine_.emplace(model_->Scheduling(options_), executor, clock_,
+                  EngineKv{.tiers = tiers_.get(), .events = events_.get()});
   backend_.emplace(*engine_);
   ASSIGN_OR_RETURN(text_, LoadServedText(options_, executor.spec(), logger_));
   GatewayModel served = ServedGatewayModel(*text_, executor.spec());
@@ -101,11 +117,12 @@ Result<void> Server::LoadModel() {
   return {};
 }
 
-void Serve(const ServeOptions& options, const ControlTlsOptions& tls) {
+void Serve(const ServeCommandOptions& command) {
+  const ServeOptions& options = command.serve;
   auto* stop = new StopSignal;  // For the process's life, as its header asks.
   RaiseDescriptorLimit();
   Logger logger(LogOptions(options));
-  Server server(options, tls, logger);
+  Server server(command, logger);
   if (const auto started = server.Start(*stop); !started) FailCommand(started.error());
   stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping",
@@ -117,23 +134,24 @@ void Serve(const ServeOptions& options, const ControlTlsOptions& tls) {
 
 void AddServeCommand(CLI::App& app) {
   // Shared with the callback, which runs later.
-  auto options = std::make_shared<ServeOptions>();
-  auto tls = std::make_shared<ControlTlsOptions>();
+  auto command = std::make_shared<ServeCommandOptions>();
+  ServeOptions& options = command->serve;
   CLI::App& serve = *app.add_subcommand("serve", "Serve a model over the OpenAI HTTP API");
   serve.footer(
       "Example:\n  divisi serve --model models/tiny-qwen3 --port 8000\n"
       "  curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
-  serve.add_option("--model", options->model, "Checkpoint directory (Hugging Face format)")
+  serve.add_option("--model", options.model, "Checkpoint directory (Hugging Face format)")
       ->required();
-  AddHttpOptions(serve, *options);
-  AddComputeOptions(serve, *options);
-  AddLimitOptions(serve, *options);
-  AddTierOptions(serve, *options);
-  AddDataOptions(serve, *options);
-  AddControlTlsOptions(serve, *tls);
-  AddProcessOptions(serve, *options);
-  serve.callback([options, tls] { Serve(*options, *tls); });
+  AddHttpOptions(serve, options);
+  AddComputeOptions(serve, options);
+  AddLimitOptions(serve, options);
+  AddTierOptions(serve, options);
+  AddEventOptions(serve, command->events);
+  AddDataOptions(serve, options);
+  AddControlTlsOptions(serve, command->tls);
+  AddProcessOptions(serve, options);
+  serve.callback([command] { Serve(*command); });
 }
 
 }  // namespace divisi

@@ -6,6 +6,7 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
+#include "divisi/cli/event_setup.h"
 #include "divisi/cli/host_port.h"
 #include "divisi/cli/stop_signal.h"
 #include "divisi/control/store_client.h"
@@ -29,6 +30,7 @@ struct StoreCommandOptions {
   std::string port_file;
   std::string status;
   ControlTlsOptions tls;
+  EventCommandOptions events;
   bool log_json = false;
 };
 
@@ -69,8 +71,15 @@ Result<void> Serve(const StoreCommandOptions& options, StopSignal& signal) {
   if (!transport) return WithContext(transport.error(), "--data-listen, --data-advertise");
   const std::string data = (*transport)->address();
   ASSIGN_OR_RETURN(
+      const auto events,
+      OpenEvents({.options = options.events, .listen = options.data_listen}, clock, logger));
+  ASSIGN_OR_RETURN(
       const auto server,
-      MakeStoreServer({.self = self, .host = address.first, .port = address.second, .tls = tls},
+      MakeStoreServer({.self = self,
+                       .host = address.first,
+                       .port = address.second,
+                       .tls = tls,
+                       .events = events.get()},
                       std::move(*transport), {memory.data(), static_cast<size_t>(size.value)},
                       clock, logger));
   const std::atomic<bool>& stop = signal.Serve();
@@ -114,6 +123,7 @@ void AddStoreCommand(CLI::App& app) {
   command.add_option("--status", options->status,
                      "HOST:PORT of a running node: print its counters as Prometheus has them, "
                      "and end");
+  AddEventOptions(command, options->events);
   AddControlTlsOptions(command, options->tls);
   command.add_flag("--log-json", options->log_json, "Log JSON, one object a line");
   command.callback([options] {

@@ -1,6 +1,4 @@
 // divisi worker: one worker of a cluster.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
@@ -9,6 +7,7 @@
 
 #include "divisi/cli/commands.h"
 #include "divisi/cli/control_options.h"
+#include "divisi/cli/event_setup.h"
 #include "divisi/cli/host_port.h"
 #include "divisi/cli/model_setup.h"
 #include "divisi/cli/serve_options.h"
@@ -31,13 +30,8 @@ struct WorkerCommandOptions {
   double patience_seconds = 30;
   ControlTlsOptions tls;
   EtcdCommandOptions etcd;
+  EventCommandOptions events{.live = "auto"};
 };
-
-std::string DefaultName() {
-  char host[256] = "host";
-  gethostname(host, sizeof host - 1);
-  return Format("{}-{}", host, getpid());
-}
 
 Compatibility CompatibilityOf(const ServeOptions& options, ServedModel& model) {
   const KvLayout& layout = model.executor->pages().layout();
@@ -96,16 +90,23 @@ void Run(const WorkerCommandOptions& options) {
   if (options.serve.HasTiers()) {
     open_tiers = [&] { return OpenTiers(ForPool(options.serve), *tls, *model, logger); };
   }
+  const std::string name = options.name.empty() ? ProcessName() : options.name;
+  const EventSetup events{.options = options.events,
+                          .listen = options.serve.data_listen,
+                          .topic = EventTopic(name, ServedNames(options.serve).front())};
   WorkerHost host({.core = {.role = *role,
-                            .name = options.name.empty() ? DefaultName() : options.name,
+                            .name = name,
                             .gateways = *gateways,
                             .compatibility = CompatibilityOf(options.serve, *model),
                             .scheduler = model->Scheduling(options.serve),
                             .page = Bytes(pages.layout().PageBytes()),
+                            .tell_pages = events.options.on(),
                             .patience = Seconds(options.patience_seconds)},
                    .etcd = options.etcd.Options(),
                    .tls = *tls,
-                   .open_tiers = std::move(open_tiers)},
+                   .open_tiers = std::move(open_tiers),
+                   .open_events = [&] { return OpenEvents(events, clock, logger); },
+                   .events_topic = events.topic},
                   *model->executor, make_carrier, clock, logger);
   const auto ended =
       host.Run({.stop = signal->Serve(), .drain = Seconds(options.serve.drain_seconds)});
@@ -140,6 +141,7 @@ void AddWorkerCommand(CLI::App& app) {
   AddComputeOptions(command, serve);
   AddLimitOptions(command, serve);
   AddTierOptions(command, serve);
+  AddEventOptions(command, options->events);
   AddProcessOptions(command, serve);
   command.callback([options] { Run(*options); });
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "divisi/core/format.h"
+#include "divisi/engine/page_news.h"
 #include "divisi/kv/store_node.h"
 #include "divisi/net/wake_bell.h"
 
@@ -26,10 +27,12 @@ struct StoreMemory {
 
 class FrameStoreServer final : public StoreServer {
  public:
-  FrameStoreServer(std::unique_ptr<Transport> transport, NodeId self, const StoreMemory& memory,
-                   const Clock& clock, Logger& logger)
+  FrameStoreServer(std::unique_ptr<Transport> transport, const StoreServerOptions& options,
+                   const StoreMemory& memory, const Clock& clock, Logger& logger)
       : transport_(std::move(transport)),
-        node_({.self = self}, *transport_, memory.bytes, memory.region),
+        node_({.self = options.self, .report_objects = options.events != nullptr}, *transport_,
+              memory.bytes, memory.region),
+        events_(options.events),
         clock_(clock),
         logger_(logger),
         loop_(std::make_unique<FrameLoop>()) {}
@@ -53,6 +56,7 @@ class FrameStoreServer final : public StoreServer {
       }
       any = node_.Step(clock_.Now()) || any;
       for (StoreNode::Output& output : node_.TakeOutputs(clock_.Now())) Give(output);
+      if (events_ != nullptr) TellObjects();
       if (!any) bell_.Sleep(*transport_, node_.holds() ? kHeldSleep : kSleep);
     }
     loop_.reset();
@@ -112,6 +116,19 @@ class FrameStoreServer final : public StoreServer {
     }
   }
 
+  void TellObjects() {
+    std::vector<TierEvent> changes;
+    for (const StoreSpace::Change& change : node_.TakeChanges()) {
+      using Kind = TierEvent::Kind;
+      changes.push_back({.kind = change.visible ? Kind::kStored : Kind::kRemoved,
+                         .page = {.key = change.key},
+                         .tier = Tier::kRemote});
+    }
+    news_.Take(changes);
+    auto events = news_.Next(events_->Room());
+    if (!events.empty()) events_->Publish(std::move(events));
+  }
+
   void Give(StoreNode::Output& output) {
     const auto connection = connections_.find(output.session);
     if (connection == connections_.end()) return;
@@ -129,6 +146,8 @@ class FrameStoreServer final : public StoreServer {
 
   const std::unique_ptr<Transport> transport_;
   StoreNode node_;
+  EventPublisher* const events_;
+  PageNews news_;
   const Clock& clock_;
   Logger& logger_;
   const WakeBell bell_;
@@ -150,7 +169,7 @@ Result<std::unique_ptr<StoreServer>> MakeStoreServer(const StoreServerOptions& o
                                                      std::span<std::byte> memory,
                                                      const Clock& clock, Logger& logger) {
   ASSIGN_OR_RETURN(const RegionDescriptor region, transport->Register(memory));
-  auto server = std::make_unique<FrameStoreServer>(std::move(transport), options.self,
+  auto server = std::make_unique<FrameStoreServer>(std::move(transport), options,
                                                    StoreMemory{memory, region}, clock, logger);
   RETURN_IF_ERROR(server->Listen(options));
   return std::unique_ptr<StoreServer>(std::move(server));

@@ -12,6 +12,7 @@
 #include "divisi/control/frame_connection.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
+#include "divisi/kv/event_socket.h"
 #include "divisi/kv/store_message.h"
 #include "divisi/net/transport.h"
 
@@ -22,6 +23,7 @@ struct StoreServerOptions {
   std::string host = "127.0.0.1";
   int port = 0;
   std::optional<TlsFiles> tls;
+  EventPublisher* events = nullptr;  // Of what it keeps; outlives the server
 };
 
 class StoreServer {

@@ -254,6 +254,9 @@ Worker::Worker(NodeId self, SchedulerOptions options, HandoffTimes times, Bytes 
 Worker::~Worker() = default;
 void Worker::UseTiers(PrefixLoaderOptions options) { state_->UseTiers(std::move(options)); }
 PrefixLoader* Worker::prefixes() { return state_->prefixes(); }
+std::vector<PageChange> Worker::TakePageChanges() { return state_->TakePageChanges(); }
+std::vector<TierEvent> Worker::TakeTierEvents() { return state_->TakeTierEvents(); }
+bool Worker::HasPage(const BlockKey& key) const { return state_->HasPage(key); }
 Seconds Worker::PromptToken() const { return state_->PromptToken(); }
 void Worker::Receive(NodeId from, HandoffMessage message, Seconds now) {
   state_->Receive(from, std::move(message), now);

@@ -71,6 +71,12 @@ class Worker {
   void UseTiers(PrefixLoaderOptions options);
   // Who carries its orders out calls it between other calls. Null without tiers.
   PrefixLoader* prefixes();
+  // What became of its pages since the last call, in order; only where the options given to the
+  // constructor report pages.
+  std::vector<PageChange> TakePageChanges();
+  std::vector<TierEvent> TakeTierEvents();
+  // Whether its device holds the page, to be shared.
+  bool HasPage(const BlockKey& key) const;
   // What a prompt's token takes, as measured.
   Seconds PromptToken() const;
 

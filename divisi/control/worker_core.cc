@@ -70,9 +70,15 @@ void AddTraffic(const TierDriverStats& tiers, ReportMessage& report) {
   }
 }
 
+WorkerCoreOptions Reporting(WorkerCoreOptions options) {
+  options.scheduler.report_pages |= options.tell_pages;
+  return options;
+}
+
 }  // namespace
 
-WorkerCore::WorkerCore(WorkerCoreOptions options, Seconds now) : options_(std::move(options)) {
+WorkerCore::WorkerCore(WorkerCoreOptions options, Seconds now)
+    : options_(Reporting(std::move(options))) {
   membership_.Expect(options_.gateways);
   membership_.Heard(now);
 }
@@ -92,6 +98,7 @@ void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoade
   if (tiers) worker_->UseTiers(*std::move(tiers));
   tiers_.reset();
   most_used_ = 0;
+  news_ = PageNews();
   stepping_ = false;
   dead_.reset();
   actions_.emplace_back(KeepAction{WorkerKey(self_), WorkerRecord(Hello())});
@@ -275,7 +282,22 @@ void WorkerCore::EndStep(std::vector<SliceResult> results, Seconds now) {
   Settle();
 }
 
+// Nothing of it is kept where nobody is told.
+void WorkerCore::GatherNews() {
+  std::vector<PageChange> changes = worker_->TakePageChanges();
+  const std::vector<TierEvent> tiers = worker_->TakeTierEvents();
+  if (!options_.tell_pages) return;
+  news_.Take(std::move(changes));
+  news_.Take(tiers);
+}
+
+std::vector<KvEvent> WorkerCore::TakeNews(size_t most) {
+  GatherNews();
+  return news_.Next(most);
+}
+
 void WorkerCore::Settle() {
+  GatherNews();
   if (parts_until_) return;  // The last word was said.
   for (PageWrite& write : worker_->TakeWrites()) actions_.emplace_back(write);
   for (Outgoing& outgoing : worker_->TakeMessages()) {

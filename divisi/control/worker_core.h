@@ -26,6 +26,7 @@
 #include "divisi/control/worker.h"
 #include "divisi/core/log.h"
 #include "divisi/core/result.h"
+#include "divisi/engine/page_news.h"
 #include "divisi/engine/tier_driver.h"
 
 namespace divisi {
@@ -36,7 +37,8 @@ struct WorkerCoreOptions {
   std::vector<GatewayAddress> gateways;
   Compatibility compatibility;
   SchedulerOptions scheduler;
-  Bytes page;  // Of one page of KV
+  Bytes page;               // Of one page of KV
+  bool tell_pages = false;  // For TakeNews
   HandoffTimes times;
   Seconds patience{60};  // Without any gateway
 };
@@ -120,6 +122,10 @@ class WorkerCore {
   WorkerFate Fate(Seconds now) const;
 
   std::vector<WorkerAction> TakeActions();
+  // What this life holds, to be published where its `events` say: the next `most` events. Without
+  // options.tell_pages there is nothing, and nothing waits.
+  std::vector<KvEvent> TakeNews(size_t most);
+  PageNewsStats news() const { return news_.stats(); }
 
   NodeId self() const { return self_; }
   const WorkerCoreOptions& options() const { return options_; }
@@ -144,6 +150,7 @@ class WorkerCore {
   void Send(LinkId link, ClusterMessage message);
   void TellAll(const ClusterMessage& message);
   void Log(LogLevel level, const char* event, Json::Object fields);
+  void GatherNews();
   // Turns what the worker asks for into actions, after every input.
   void Settle();
 
@@ -164,6 +171,7 @@ class WorkerCore {
   EventEndpoints events_;
   bool pool_ = false;
   int layers_ = 1;
+  PageNews news_;
   std::unique_ptr<Worker> worker_;
   bool stepping_ = false;
   std::optional<std::string> dead_;  // Why, once it was told so

@@ -261,5 +261,57 @@ TEST_F(WorkerCoreTest, GatewaysThatAreAnnouncedAreDialled) {
   EXPECT_TRUE(Of<DialAction>(core_.TakeActions()).empty());
 }
 
+// A prompt of two full pages, through its one step.
+void ComputeTwoPages(WorkerCore& core) {
+  ServeMessage serve{{kGateway, 1, 1}, {.max_tokens = 1}};
+  for (TokenId token = 0; token < 40; ++token) serve.request.prompt.push_back(token);
+  core.Receive(kLink, RelayMessage{kGateway, core.self(), serve}, kNow);
+  ASSERT_NE(core.BeginStep(kNow), nullptr);
+  core.EndStep({{.sampled = SampledToken{.token = 3}}}, kNow);
+  if (core.prefixes() != nullptr) core.prefixes()->Tick(kNow);
+  core.Tick(kNow);
+}
+
+TEST(WorkerCoreNewsTest, TellsItsPagesWhereItPublishesThem) {
+  WorkerCoreOptions options = Options();
+  options.tell_pages = true;
+  WorkerCore core(options, kNow);
+  core.BeNew(kSelf, {.address = "10.0.0.2:7000"}, {}, {.live = "tcp://10.0.0.2:5557"});
+  core.Tick(kNow);
+  core.TakeActions();
+  core.Connected(kLink, false);
+  const auto hellos = Sent<HelloMessage>(core.TakeActions());
+  ASSERT_EQ(hellos.size(), 1u);
+  EXPECT_EQ(hellos[0].events.live, "tcp://10.0.0.2:5557");
+  EXPECT_FALSE(hellos[0].pool);
+  ComputeTwoPages(core);
+  EXPECT_EQ(core.TakeNews(1).size(), 1u);
+  const auto events = core.TakeNews(100);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(std::get<StoredEvent>(events[0]).tokens.size(), size_t{kBlockTokens});
+  core.BeNew(kAgain, {.address = "10.0.0.2:7000"});
+  EXPECT_TRUE(core.TakeNews(100).empty()) << "a new life holds nothing";
+}
+
+// What nobody asks about is dropped: with tiers the scheduler reports pages all the same.
+TEST(WorkerCoreNewsTest, KeepsNothingForNobody) {
+  WorkerCoreOptions options = Options();
+  options.scheduler.report_pages = true;
+  WorkerCore core(options, kNow);
+  core.BeNew(kSelf, {.address = "10.0.0.2:7000"},
+             PrefixLoaderOptions{.tiers = {.host_pages = 8}, .page = Bytes(100)});
+  ComputeTwoPages(core);
+  ASSERT_NE(core.prefixes(), nullptr);
+  for (const TierAction& action : core.prefixes()->TakeActions()) {
+    core.prefixes()->SaveEnded(action.id, true, kNow);
+  }
+  core.Tick(kNow);
+  EXPECT_EQ(core.prefixes()->stats().tiers.host_pages, 2);
+  EXPECT_TRUE(core.prefixes()->TakePageChanges().empty());
+  EXPECT_TRUE(core.prefixes()->TakeTierEvents().empty());
+  EXPECT_TRUE(core.TakeNews(100).empty());
+  EXPECT_EQ(core.news().held, 0);
+}
+
 }  // namespace
 }  // namespace divisi

@@ -41,7 +41,9 @@ struct WorkerHost::State {
   void Frame(const GatewayLinks::Arrival& arrival);
   void TakePages();
   void CarryTiers();
+  void TellPages();
   void Step();
+  Result<EventEndpoints> OpenEvents();
 
   // What comes out of it
   void Flush();
@@ -71,6 +73,7 @@ struct WorkerHost::State {
   std::unique_ptr<PageCarrier> carrier;
   std::unique_ptr<TierDriver> tiers;
   Seconds show_tiers_at;
+  std::unique_ptr<EventPublisher> events_out;
   std::vector<NodeId> barring;  // Peers whose writes may still land
 
   // Last: their threads end before what they use goes.
@@ -110,6 +113,7 @@ Result<void> WorkerHost::State::BeNew() {
   carrier.reset();
   tiers.reset();  // None of its reads lands any more.
   show_tiers_at = Seconds(0);
+  events_out.reset();
   barring.clear();
   const NodeId self{SystemRandom()};
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
@@ -120,15 +124,27 @@ Result<void> WorkerHost::State::BeNew() {
     prefixes = tiers->LoaderOptions();
     tiers->WakeBy([this] { Wake(); });
   }
+  ASSIGN_OR_RETURN(EventEndpoints told_at, OpenEvents());
   const auto reached_at = ParseSocketAddress(carrier->address());
   core->BeNew(self,
               {.address = carrier->address(),
                .descriptor = carrier->descriptor(),
                .loopback = reached_at && reached_at->IsLoopback()},
-              std::move(prefixes));
+              std::move(prefixes), std::move(told_at));
   if (tiers) tiers->Restore(*core->prefixes());
   Flush();
   return {};
+}
+
+Result<EventEndpoints> WorkerHost::State::OpenEvents() {
+  if (!options.open_events) return EventEndpoints();
+  ASSIGN_OR_RETURN(events_out, options.open_events());
+  if (!events_out) return EventEndpoints();
+  // Whoever reaches its pages reaches its events.
+  const std::string host = carrier->address().substr(0, carrier->address().rfind(':'));
+  return EventEndpoints{.live = EndpointReachedAt(events_out->endpoint(), host),
+                        .replay = EndpointReachedAt(events_out->replay_endpoint(), host),
+                        .topic = options.events_topic};
 }
 
 // ---- What goes into the core
@@ -189,6 +205,12 @@ void WorkerHost::State::CarryTiers() {
   core->ShowTiers(tiers->stats());
 }
 
+void WorkerHost::State::TellPages() {
+  if (!events_out) return;
+  auto events = core->TakeNews(events_out->Room());
+  if (!events.empty()) events_out->Publish(std::move(events));
+}
+
 // The next step where the last one has ended.
 void WorkerHost::State::Step() {
   if (auto results = steps.TakeResults()) core->EndStep(*std::move(results), clock.Now());
@@ -240,10 +262,12 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
     s.TakePages();
     s.CarryTiers();
     s.Step();
+    s.TellPages();
     WorkerFate fate = s.core->Fate(s.clock.Now());
     if (fate.kind == WorkerFate::Kind::kEnds) {
       s.directory.reset();  // Its lease with it
       s.tiers.reset();
+      s.events_out.reset();
       return std::move(fate.end);
     }
     if (fate.kind == WorkerFate::Kind::kBeginsAnew) {

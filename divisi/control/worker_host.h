@@ -19,6 +19,7 @@
 #include "divisi/core/log.h"
 #include "divisi/engine/executor.h"
 #include "divisi/engine/tier_driver.h"
+#include "divisi/kv/event_socket.h"
 
 namespace divisi {
 
@@ -28,6 +29,9 @@ struct WorkerHostOptions {
   std::optional<TlsFiles> tls;
   // Makes the tiers of one life, below the device; core.scheduler reports pages then. Empty: none.
   std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
+  // Publishes what one life holds, with core.tell_pages. Empty: nothing is published.
+  std::function<Result<std::unique_ptr<EventPublisher>>()> open_events;
+  std::string events_topic;  // Its
 };
 
 // When Run returns.

@@ -28,6 +28,13 @@ class Worker::State {
     prefixes_.emplace(scheduler_, options_, std::move(options));
   }
   PrefixLoader* prefixes() { return prefixes_ ? &*prefixes_ : nullptr; }
+  std::vector<PageChange> TakePageChanges() {
+    return prefixes_ ? prefixes_->TakePageChanges() : scheduler_.TakePageChanges();
+  }
+  std::vector<TierEvent> TakeTierEvents() {
+    return prefixes_ ? prefixes_->TakeTierEvents() : std::vector<TierEvent>();
+  }
+  bool HasPage(const BlockKey& key) const { return scheduler_.CachedPages({&key, 1}) == 1; }
   Seconds PromptToken() const;
   void Receive(NodeId from, HandoffMessage message, Seconds now) {
     std::visit([&](auto& m) { On(from, std::move(m), now); }, message);

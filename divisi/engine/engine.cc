@@ -11,6 +11,7 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
+#include "divisi/engine/page_news.h"
 
 namespace divisi {
 namespace {
@@ -30,15 +31,19 @@ class PromptSpeed {
   Seconds per_token_;
 };
 
+// While a publisher has no room.
+constexpr Seconds kTellAgain{0.02};
+
 }  // namespace
 
 class Engine::State {
  public:
-  State(SchedulerOptions options, Executor& executor, const Clock& clock, TierDriver* tiers)
-      : options_(WithTiers(std::move(options), tiers)),
+  State(SchedulerOptions options, Executor& executor, const Clock& clock, EngineKv kv)
+      : options_(Reporting(std::move(options), kv)),
         executor_(executor),
         clock_(clock),
-        tiers_(tiers),
+        tiers_(kv.tiers),
+        events_(kv.events),
         scheduler_(options_) {
     if (tiers_ != nullptr) {
       loader_.emplace(scheduler_, options_, tiers_->LoaderOptions());
@@ -85,8 +90,8 @@ class Engine::State {
     bool touched = false;   // once it has something for the sink.
   };
 
-  static SchedulerOptions WithTiers(SchedulerOptions options, const TierDriver* tiers) {
-    options.report_pages |= tiers != nullptr;
+  static SchedulerOptions Reporting(SchedulerOptions options, const EngineKv& kv) {
+    options.report_pages = kv.tiers != nullptr || kv.events != nullptr;
     return options;
   }
   void Wake() {
@@ -102,6 +107,7 @@ class Engine::State {
   Mail WaitForMail();
   void TakeMail(Mail mail);
   void CancelAll();
+  void TellPages();
   void Step();
   void CountStep(const StepPlan& plan);
   void Report(std::vector<SchedulerEvent> events, Seconds began, Seconds ended);
@@ -127,8 +133,10 @@ class Engine::State {
 
   // The engine's thread's own.
   TierDriver* const tiers_;
+  EventPublisher* const events_;
   Scheduler scheduler_;
   std::optional<PrefixLoader> loader_;  // With tiers
+  PageNews news_;
   PromptSpeed prompt_speed_;
   std::unordered_map<RequestId, Active> active_;
   bool stalled_ = false;            // What waits needs pages that only mail can free.
@@ -194,6 +202,7 @@ void Engine::State::Loop() {
     TakeMail(std::move(mail));
     if (stopping) return CancelAll();
     if (loader_) tiers_->Carry(*loader_, prompt_speed_.per_token(), clock_.Now());
+    TellPages();
     if (scheduler_.HasWork()) {
       Step();
     } else if (loader_) {
@@ -218,7 +227,8 @@ void Engine::State::Sleep(std::unique_lock<std::mutex>& lock) {
   const auto called = [this] {
     return stopping_ || woken_ || !mail_.submissions.empty() || !mail_.cancels.empty();
   };
-  const auto timer = loader_ ? loader_->NextTimer() : std::nullopt;
+  auto timer = loader_ ? loader_->NextTimer() : std::nullopt;
+  if (news_.stats().waiting > 0) timer = clock_.Now() + kTellAgain;
   if (!timer) return wake_.wait(lock, called);
   const Seconds most = std::max(*timer - clock_.Now(), Seconds(0));
   wake_.wait_for(lock, std::chrono::duration<double>(most.value), called);
@@ -260,6 +270,17 @@ void Engine::State::CancelAll() {
   for (const auto& [id, active] : active_) left.push_back(id);
   std::ranges::sort(left);
   TakeMail({.cancels = std::move(left)});
+}
+
+// To whoever follows; nothing of it waits where nobody does.
+void Engine::State::TellPages() {
+  auto changes = loader_ ? loader_->TakePageChanges() : scheduler_.TakePageChanges();
+  auto below = loader_ ? loader_->TakeTierEvents() : std::vector<TierEvent>();
+  if (events_ == nullptr) return;
+  news_.Take(std::move(changes));
+  news_.Take(below);
+  auto events = news_.Next(events_->Room());
+  if (!events.empty()) events_->Publish(std::move(events));
 }
 
 void Engine::State::Step() {
@@ -372,8 +393,8 @@ void Engine::State::ShowStats() {
 
 // ---- The public face
 
-Engine::Engine(SchedulerOptions options, Executor& executor, const Clock& clock, TierDriver* tiers)
-    : state_(std::make_unique<State>(std::move(options), executor, clock, tiers)) {}
+Engine::Engine(SchedulerOptions options, Executor& executor, const Clock& clock, EngineKv kv)
+    : state_(std::make_unique<State>(std::move(options), executor, clock, kv)) {}
 Engine::~Engine() = default;
 Result<RequestId> Engine::Submit(Request request, EventSink sink) {
   return state_->Submit(std::move(request), std::move(sink));

@@ -18,6 +18,7 @@
 #include "divisi/engine/executor.h"
 #include "divisi/engine/scheduler.h"
 #include "divisi/engine/tier_driver.h"
+#include "divisi/kv/event_socket.h"
 
 namespace divisi {
 
@@ -60,14 +61,20 @@ struct EngineStats {
   std::optional<TierDriverStats> tiers;
 };
 
+// What an engine's pages are kept in below the device, and told by. Both outlive it, and are its
+// alone; null: there is none.
+struct EngineKv {
+  TierDriver* tiers = nullptr;
+  EventPublisher* events = nullptr;
+};
+
 class Engine {
  public:
   using EventSink = std::function<void(RequestEvent)>;
 
-  // executor, clock and tiers outlive this. The executor is used from the engine's thread alone,
-  // and so are the tiers, if there are any; they are this engine's alone.
-  Engine(SchedulerOptions options, Executor& executor, const Clock& clock,
-         TierDriver* tiers = nullptr);
+  // executor and clock outlive this. The executor is used from the engine's thread alone, and so
+  // are the tiers.
+  Engine(SchedulerOptions options, Executor& executor, const Clock& clock, EngineKv kv = {});
   // Cancels what is left, each such request getting its last event, and waits for the step in
   // flight. Requires: no other call is under way.
   ~Engine();

@@ -126,9 +126,6 @@ void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
   s.TakeResults(loader, now);
   loader.SetSpeeds(s.Speeds(per_token, now));
   loader.Tick(now);
-  // Nobody follows what this worker holds yet.
-  loader.TakePageChanges();
-  loader.TakeTierEvents();
   for (LoadOrder& order : loader.TakeLoads()) s.Begin(loader, std::move(order), now);
   for (const TierAction& action : loader.TakeActions()) s.Begin(loader, action, now);
   for (PoolQuestion& question : loader.TakeQuestions()) {

@@ -58,6 +58,7 @@ class TierDriver {
   // What lies on the disk, told to a loader that begins.
   void Restore(PrefixLoader& loader);
   // Results to the loader, its orders to the threads. per_token: of a prompt, as measured now.
+  // What the loader says of its pages is the caller's to take.
   void Carry(PrefixLoader& loader, Seconds per_token, Seconds now);
   TierDriverStats stats() const;
 

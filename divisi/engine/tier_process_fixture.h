@@ -80,7 +80,8 @@ class Process {
       CHECK(tiers.ok(), "{}", tiers.error().message);
       tiers_ = std::move(*tiers);
     }
-    engine_ = std::make_unique<Engine>(options, *executor_, clock_, tiers_.get());
+    engine_ =
+        std::make_unique<Engine>(options, *executor_, clock_, EngineKv{.tiers = tiers_.get()});
   }
   ~Process() {
     engine_.reset();

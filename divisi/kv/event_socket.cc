@@ -59,6 +59,15 @@ Result<std::string> EndpointOfRank(const std::string& endpoint, int64_t rank) {
   return Format("{}:{}", endpoint.substr(0, colon), *port + rank);
 }
 
+std::string EndpointReachedAt(const std::string& endpoint, const std::string& host) {
+  constexpr std::string_view kTcp = "tcp://";
+  const size_t colon = endpoint.rfind(':');
+  if (!endpoint.starts_with(kTcp) || colon <= kTcp.size() || host.empty()) return endpoint;
+  const std::string_view at = std::string_view(endpoint).substr(kTcp.size(), colon - kTcp.size());
+  if (at != "*" && at != "0.0.0.0" && at != "[::]") return endpoint;
+  return Format("{}{}{}", kTcp, host, endpoint.substr(colon));
+}
+
 // The thread owns sockets, log and replies.
 struct EventPublisher::State {
   State(EventPublisherOptions given, const Clock& its_clock, Logger& its_logger)
@@ -66,9 +75,9 @@ struct EventPublisher::State {
 
   Result<void> OpenSockets() {
     ASSIGN_OR_RETURN(live, ZmqSocket::Open(context, ZmqSocket::Kind::kPublish, {kHighWater}));
-    RETURN_IF_ERROR(IsListening(options.endpoint) ? live->Bind(options.endpoint)
-                                                  : live->Connect(options.endpoint));
-    endpoint = IsListening(options.endpoint) ? live->bound() : options.endpoint;
+    const bool listens = options.listens || IsListening(options.endpoint);
+    RETURN_IF_ERROR(listens ? live->Bind(options.endpoint) : live->Connect(options.endpoint));
+    endpoint = listens ? live->bound() : options.endpoint;
     if (options.replay_endpoint.empty()) return {};
     ASSIGN_OR_RETURN(replay, ZmqSocket::Open(context, ZmqSocket::Kind::kAnswer, {}));
     RETURN_IF_ERROR(replay->Bind(options.replay_endpoint));
@@ -253,6 +262,11 @@ void EventPublisher::Publish(std::vector<KvEvent> events) {
     }
   }
   state_->bell.Ring();
+}
+
+size_t EventPublisher::Room() const {
+  const std::lock_guard lock(state_->mutex);
+  return kMostQueued - std::min(kMostQueued, state_->queue.size());
 }
 
 std::string EventPublisher::endpoint() const { return state_->endpoint; }

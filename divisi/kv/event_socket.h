@@ -26,9 +26,13 @@ bool IsListening(std::string_view endpoint);
 // The endpoint of a data-parallel rank, as vLLM makes it: port + rank over TCP, a suffix _dpN of
 // inproc. Errors: kInvalidArgument for others, and ports beyond 65535.
 Result<std::string> EndpointOfRank(const std::string& endpoint, int64_t rank);
+// The endpoint as others reach it: where it is every interface of its host, with `host` in its
+// place. "tcp://0.0.0.0:5557", "10.0.0.2": "tcp://10.0.0.2:5557".
+std::string EndpointReachedAt(const std::string& endpoint, const std::string& host);
 
 struct EventPublisherOptions {
   std::string endpoint = "tcp://*:5557";
+  bool listens = false;         // At any endpoint, also one that IsListening takes for another's.
   std::string replay_endpoint;  // "tcp://*:5558"; empty: no replays.
   std::string topic;            // EventTopic; empty as vLLM's default.
   bool replay_topic = true;  // Four frames an answer, as vLLM from 0.26; false: three, as before.
@@ -60,6 +64,8 @@ class EventPublisher {
   // costs hits, what they know wrongly would cost time.
   void Publish(std::vector<KvEvent> events);
   static constexpr size_t kMostQueued = size_t{1} << 18;
+  // How many events Publish takes now without dropping any, if nobody else publishes.
+  size_t Room() const;
 
   // As bound: with the port that was given for port 0.
   std::string endpoint() const;

@@ -329,5 +329,14 @@ TEST_F(EventSocketTest, AConsumerThatTakesNothingHoldsUpNobody) {
   EXPECT_EQ(publisher->stats().log.held, 1000u);
 }
 
+TEST_F(EventSocketTest, AnEndpointIsSaidAsOthersReachIt) {
+  EXPECT_EQ(EndpointReachedAt("tcp://0.0.0.0:5557", "10.0.0.2"), "tcp://10.0.0.2:5557");
+  EXPECT_EQ(EndpointReachedAt("tcp://*:5557", "[fd00::2]"), "tcp://[fd00::2]:5557");
+  EXPECT_EQ(EndpointReachedAt("tcp://[::]:5557", "10.0.0.2"), "tcp://10.0.0.2:5557");
+  EXPECT_EQ(EndpointReachedAt("tcp://10.0.0.9:5557", "10.0.0.2"), "tcp://10.0.0.9:5557");
+  EXPECT_EQ(EndpointReachedAt("ipc:///tmp/x", "10.0.0.2"), "ipc:///tmp/x");
+  EXPECT_EQ(EndpointReachedAt("", "10.0.0.2"), "");
+}
+
 }  // namespace
 }  // namespace divisi

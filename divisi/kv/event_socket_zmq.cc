@@ -113,12 +113,19 @@ ZmqSocket::~ZmqSocket() {
   zmq_close(socket_);
 }
 
+// Only where it is asked for: a wildcard is of IPv4 otherwise.
+void ZmqSocket::AllowIpv6(const std::string& endpoint) {
+  if (endpoint.find('[') != std::string::npos) SetInt(socket_, ZMQ_IPV6, 1);
+}
+
 Result<void> ZmqSocket::Bind(const std::string& endpoint) {
+  AllowIpv6(endpoint);
   if (zmq_bind(socket_, endpoint.c_str()) != 0) return EndpointError(endpoint, "listen at");
   return {};
 }
 
 Result<void> ZmqSocket::Connect(const std::string& endpoint) {
+  AllowIpv6(endpoint);
   if (zmq_connect(socket_, endpoint.c_str()) != 0) return EndpointError(endpoint, "connect to");
   return {};
 }

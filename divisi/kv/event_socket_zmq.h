@@ -68,6 +68,7 @@ class ZmqSocket {
   void* monitor() const { return monitor_; }
 
  private:
+  void AllowIpv6(const std::string& endpoint);
   ZmqSocket(const ZmqContext& context, void* socket) : context_(context), socket_(socket) {}
   const ZmqContext& context_;
   void* socket_;

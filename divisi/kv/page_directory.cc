@@ -92,6 +92,7 @@ void PageDirectory::Retire(int slot) {
   by_life_.erase(left.holder.value);
   live_[slot / 64] &= ~BitOf(slot);
   left.life = 0;
+  left.by_tier = {};
   if (left.pages == 0) {
     left.state = SlotState::kFree;
     return;
@@ -158,7 +159,11 @@ void PageDirectory::StoreOne(int slot, Tier tier, const BlockKey& key, const Pag
   HolderSet& set = pages_[index].value;
   if (unswept_ > 0) sets_.Keep(set, live_);
   const auto added = sets_.Add(set, static_cast<uint8_t>(slot), tier);
-  if (added == HolderSets::Added::kHolder) ++slots_[slot].pages;
+  using Added = HolderSets::Added;
+  if (added == Added::kHolder) ++slots_[slot].pages;
+  if (added == Added::kHolder || added == Added::kTier) {
+    ++slots_[slot].by_tier[static_cast<size_t>(tier)];
+  }
   if (added == HolderSets::Added::kRefused) ++counted_.refused_holders;
 }
 
@@ -194,7 +199,11 @@ void PageDirectory::RemoveOne(int slot, Tier tier, const BlockKey& key, const Pa
   HolderSet& set = pages_[index].value;
   if (unswept_ > 0) sets_.Keep(set, live_);
   const auto removed = sets_.Remove(set, static_cast<uint8_t>(slot), tier);
-  if (removed == HolderSets::Removed::kHolder) --slots_[slot].pages;
+  using Removed = HolderSets::Removed;
+  if (removed == Removed::kHolder) --slots_[slot].pages;
+  if (removed == Removed::kHolder || removed == Removed::kTier) {
+    --slots_[slot].by_tier[static_cast<size_t>(tier)];
+  }
   if (removed == HolderSets::Removed::kAbsent) ++counted_.unknown_removals;
   if (set.empty()) pages_.Erase(index);
 }
@@ -311,6 +320,11 @@ CopyChances PageDirectory::Chances(NodeId holder) const {
 int64_t PageDirectory::pages_of(NodeId holder) const {
   const int slot = SlotOf(holder);
   return slot < 0 ? 0 : slots_[slot].pages;
+}
+
+std::array<int64_t, kTiers> PageDirectory::tier_pages_of(NodeId holder) const {
+  const int slot = SlotOf(holder);
+  return slot < 0 ? std::array<int64_t, kTiers>{} : slots_[slot].by_tier;
 }
 
 DirectoryStats PageDirectory::stats() const {

@@ -127,6 +127,8 @@ class PageDirectory {
   bool Sweep(int64_t places);
 
   int64_t pages_of(NodeId holder) const;  // 0 of a stranger.
+  // Of them, those in each tier; one may lie in several.
+  std::array<int64_t, kTiers> tier_pages_of(NodeId holder) const;
   DirectoryStats stats() const;
   void Verify() const;
 
@@ -141,6 +143,7 @@ class PageDirectory {
     NodeId holder;
     uint32_t life = 0;  // Of this use of the slot; the slot's number is in its low bits.
     int64_t pages = 0;
+    std::array<int64_t, kTiers> by_tier{};
     int64_t swept_at = 0;  // The count of swept places at which it is free.
     CopyOdds odds;
   };

@@ -38,7 +38,7 @@ StoreNode::StoreNode(const StoreNodeOptions& options, Transport& transport,
       transport_(transport),
       memory_(memory),
       region_(region),
-      space_(Bytes(static_cast<int64_t>(memory.size()))) {}
+      space_(Bytes(static_cast<int64_t>(memory.size())), options.report_objects) {}
 
 // ---- Frames
 

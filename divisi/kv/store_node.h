@@ -34,6 +34,7 @@ struct StoreNodeOptions {
   NodeId self;
   // From a place to its commit: 2 MiB at a hundredth of 1 Gbit/s take 2 s.
   Seconds put_patience{10};
+  bool report_objects = false;  // For TakeChanges
 };
 
 class StoreNode {
@@ -60,6 +61,8 @@ class StoreNode {
   std::vector<Output> TakeOutputs(Seconds now);
   // Whether some are held: TakeOutputs is due within a millisecond.
   bool holds() const { return holds_; }
+  // Objects that became visible or are no longer, since the last call, in order.
+  std::vector<StoreSpace::Change> TakeChanges() { return space_.TakeChanges(); }
 
   StoreCounters counters() const;
 

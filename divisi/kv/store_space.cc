@@ -11,7 +11,9 @@ Bytes RoundUp(Bytes length) {
 
 }  // namespace
 
-StoreSpace::StoreSpace(Bytes size) : size_(size) { Give(Bytes(0), size); }
+StoreSpace::StoreSpace(Bytes size, bool report) : size_(size), report_(report) {
+  Give(Bytes(0), size);
+}
 
 // The smallest hole that holds it.
 std::optional<Bytes> StoreSpace::Take(Bytes space) {
@@ -79,6 +81,7 @@ void StoreSpace::Publish(Slot slot) {
   recent_.push_front(slot);
   entry->second.recent = recent_.begin();
   --placed_;
+  if (report_) changes_.push_back({entry->second.key, true});
 }
 
 void StoreSpace::Abandon(Slot slot) {
@@ -125,6 +128,7 @@ int64_t StoreSpace::Clear() {
 void StoreSpace::Hide(Entries::iterator entry) {
   slots_.erase(entry->second.key);
   recent_.erase(entry->second.recent);
+  if (report_) changes_.push_back({entry->second.key, false});
   entry->second.state = State::kRemoved;
   if (entry->second.pins == 0) Drop(entry);
 }

@@ -13,6 +13,8 @@
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "divisi/core/units.h"
 #include "divisi/kv/block_key.h"
@@ -36,7 +38,15 @@ class StoreSpace {
     Object object;
   };
 
-  explicit StoreSpace(Bytes size);
+  // An object became visible, or is no longer.
+  struct Change {
+    BlockKey key;
+    bool visible = false;
+    friend bool operator==(const Change&, const Change&) = default;
+  };
+
+  // report: for TakeChanges.
+  explicit StoreSpace(Bytes size, bool report = false);
 
   // A place for the object; what was used longest ago gives way, as little as needed.
   // kPresent: it is visible, or placed and not yet published.
@@ -54,6 +64,9 @@ class StoreSpace {
 
   bool Remove(const BlockKey& key);
   int64_t Clear();  // How many went.
+
+  // Since the last call, in order.
+  std::vector<Change> TakeChanges() { return std::exchange(changes_, {}); }
 
   Bytes size() const { return size_; }
   Bytes used() const { return used_; }
@@ -81,6 +94,8 @@ class StoreSpace {
   void Drop(Entries::iterator entry);
 
   const Bytes size_;
+  const bool report_;
+  std::vector<Change> changes_;
   Bytes used_;
   int64_t placed_ = 0;
   int64_t evictions_ = 0;

@@ -139,5 +139,27 @@ TEST(StoreSpaceTest, RandomLivesNeverOverlap) {
   EXPECT_EQ(Put(space, 1, Bytes(64 * kStoreAlignment)), StoreStatus::kOk);  // One hole again.
 }
 
+TEST(StoreSpaceTest, TellsWhatCameAndWent) {
+  using Changes = std::vector<StoreSpace::Change>;
+  BlockKey first, second, third;
+  first.bytes[0] = 1;
+  second.bytes[0] = 2;
+  third.bytes[0] = 3;
+  StoreSpace space(Bytes(2 * kStoreAlignment), /*report=*/true);
+  const Bytes length(kStoreAlignment);
+  space.Publish(space.Place(first, length).object.slot);
+  const auto placed = space.Place(second, length);
+  EXPECT_EQ(space.TakeChanges(), (Changes{{first, true}}));
+  space.Publish(placed.object.slot);
+  space.Publish(space.Place(third, length).object.slot);
+  EXPECT_EQ(space.TakeChanges(), (Changes{{second, true}, {first, false}, {third, true}}));
+  space.Remove(second);
+  space.Clear();
+  EXPECT_EQ(space.TakeChanges(), (Changes{{second, false}, {third, false}}));
+  StoreSpace silent(Bytes(2 * kStoreAlignment));
+  silent.Publish(silent.Place(first, length).object.slot);
+  EXPECT_TRUE(silent.TakeChanges().empty());
+}
+
 }  // namespace
 }  // namespace divisi
