@@ -39,6 +39,20 @@ std::string WorkerRow(const JsonMembers& worker) {
                 number("prefill_tokens"), number("decode_tokens"), number("handovers"), state);
 }
 
+// What the gateway knows of a worker's pages; nothing where it does not follow them.
+std::string KvText(const JsonMembers& worker) {
+  const auto kv = worker.Find("kv");
+  const auto pages = kv ? kv->Find("pages") : std::nullopt;
+  const auto events = kv ? kv->Find("events") : std::nullopt;
+  if (!pages || !events) return "";
+  return Format(
+      "kv of {}: pages: {} device, {} host, {} disk, {} remote; events: {} gaps, {} replays, {} "
+      "losses{}\n",
+      worker.Text("name"), pages->Whole("device"), pages->Whole("host"), pages->Whole("disk"),
+      pages->Whole("remote"), events->Whole("gaps"), events->Whole("replays"),
+      events->Whole("losses"), events->Flag("following") ? "" : ", not followed now");
+}
+
 }  // namespace
 
 Result<std::string> ClusterText(const Json& status) {
@@ -50,6 +64,12 @@ Result<std::string> ClusterText(const Json& status) {
   text += Format("{} requests, {} without a first token, {} waiting for a worker; policy {}\n",
                  top.Whole("live"), top.Whole("waiting"), top.Whole("queued"), top.Text("policy"));
   if (const auto threshold = top.Find("disaggregate")) text += ThresholdText(*threshold);
+  for (const JsonMembers& worker : top.Each("workers")) text += KvText(worker);
+  if (const auto directory = top.Find("directory")) {
+    text += Format("directory: {} pages, {} of the pool; {} refused for want of room\n",
+                   directory->Whole("pages"), directory->Whole("pool_pages"),
+                   directory->Whole("refused_pages"));
+  }
   if (fault) return *fault;
   return text;
 }

@@ -51,6 +51,25 @@ TEST(ClusterViewTest, WithoutAThresholdNothingIsSaidOfIt) {
   EXPECT_THAT(*text, testing::EndsWith("policy least-loaded\n"));
 }
 
+TEST(ClusterViewTest, SaysWhatIsKnownOfPages) {
+  Json status = Status();
+  const Json kv = Json::Parse(R"({"pages": {"device": 1, "host": 2, "disk": 3, "remote": 4},
+      "events": {"gaps": 5, "replays": 6, "losses": 7, "following": false}})")
+                      .value();
+  Json workers = *status.Find("workers");
+  workers.as_array()[0].Set("kv", kv);
+  workers.as_array()[1].Set("kv", Json());
+  status.Set("workers", std::move(workers));
+  status.Set("directory",
+             Json::Parse(R"({"pages": 9, "pool_pages": 8, "refused_pages": 0})").value());
+  const auto text = ClusterText(status);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_THAT(*text, testing::EndsWith("kv of one: pages: 1 device, 2 host, 3 disk, 4 remote; "
+                                       "events: 5 gaps, 6 replays, 7 losses, not followed now\n"
+                                       "directory: 9 pages, 8 of the pool; 0 refused for want of "
+                                       "room\n"));
+}
+
 TEST(ClusterViewTest, EveryKeyThatIsReadMayBeMissing) {
   const Json whole = Status();
   size_t faults = 0;

@@ -13,6 +13,7 @@
 #include "divisi/core/clock.h"
 #include "divisi/core/format.h"
 #include "divisi/core/log.h"
+#include "divisi/core/random.h"
 #include "divisi/serve/cluster_backend.h"
 #include "divisi/serve/gateway.h"
 #include "divisi/serve/http_server.h"
@@ -31,7 +32,29 @@ struct GatewayCommandOptions {
   std::string objective = ObjectiveName(RouteObjective::kRequest);
   double quantile = 0;
   std::string disaggregate_from = "auto";
+  int64_t directory_pages = 1'000'000;
+  std::vector<std::string> pool_events;
 };
+
+// None without --kv-directory-pages. Errors: as PageDirectory::Create.
+Result<std::optional<PageDirectory>> DirectoryFor(const GatewayCommandOptions& options) {
+  if (options.directory_pages == 0) return std::optional<PageDirectory>();
+  auto directory =
+      PageDirectory::Create({.pages = options.directory_pages, .seed = SystemRandom()});
+  if (!directory) return WithContext(directory.error(), "--kv-directory-pages");
+  return std::optional(*std::move(directory));
+}
+
+// "LIVE+REPLAY" each.
+std::vector<PoolStoreEvents> PoolEvents(const GatewayCommandOptions& options) {
+  std::vector<PoolStoreEvents> stores;
+  for (const std::string& text : options.pool_events) {
+    const size_t plus = text.find('+');
+    stores.push_back(
+        {text.substr(0, plus), plus == std::string::npos ? std::string() : text.substr(plus + 1)});
+  }
+  return stores;
+}
 
 DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
   const auto policy = ParsePolicy(options.policy);
@@ -73,16 +96,14 @@ Result<std::string> AdvertisedHost(const GatewayCommandOptions& options) {
 // The parts of a gateway, torn down in the reverse order.
 class GatewayProcess {
  public:
-  // context: prompt plus output that clients are promised, in tokens.
-  GatewayProcess(const GatewayCommandOptions& options, const ModelSpec& spec, int64_t context,
-                 Logger& logger)
+  // core.registry.context: prompt plus output that clients are promised, in tokens.
+  GatewayProcess(const GatewayCommandOptions& options, const ModelSpec& spec,
+                 GatewayCoreOptions core, Logger& logger)
       : options_(options),
         spec_(spec),
-        context_(context),
+        context_(core.registry.context),
         logger_(logger),
-        backend_(
-            {.dispatch = DispatchOptions(options), .registry = MembersOptions(options, context)},
-            clock_, logger, options.serve.log_level == "debug"),
+        backend_(std::move(core), clock_, logger, options.serve.log_level == "debug"),
         gateway_({.model_names = ServedNames(options.serve),
                   .api_key = options.serve.api_key,
                   .allowed_origin = options.serve.allowed_origin,
@@ -113,6 +134,10 @@ class GatewayProcess {
   Result<int> StartControl() {
     ASSIGN_OR_RETURN(const auto tls, options_.tls.Files());
     if (tls) RETURN_IF_ERROR(backend_.UseTls(*tls));
+    if (auto stores = PoolEvents(options_); !stores.empty()) {
+      const auto followed = backend_.FollowStores(std::move(stores));
+      if (!followed) return WithContext(followed.error(), "--kv-pool-events");
+    }
     const auto port = backend_.Listen(options_.control_host, options_.control_port);
     if (!port) return WithContext(port.error(), "--control-host, --control-port");
     if (const auto etcd = options_.etcd.Options()) {
@@ -147,7 +172,13 @@ void Run(const GatewayCommandOptions& options) {
   if (!spec) FailCommand(spec.error());
   const auto context = WantedContext(options.serve, *spec);
   if (!context) FailCommand(context.error());
-  GatewayProcess process(options, *spec, *context, logger);
+  auto directory = DirectoryFor(options);
+  if (!directory) FailCommand(directory.error());
+  GatewayProcess process(options, *spec,
+                         {.dispatch = DispatchOptions(options),
+                          .registry = MembersOptions(options, *context),
+                          .pages = *std::move(directory)},
+                         logger);
   if (const auto started = process.Start(*stop); !started) FailCommand(started.error());
   stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping", {{"drain_seconds", options.serve.drain_seconds}});
@@ -207,6 +238,17 @@ void AddGatewayCommand(CLI::App& app) {
       .add_option("--control-advertise", options->control_advertise,
                   "The host that workers find in etcd, where it differs from --control-host")
       ->check(NotEmpty());
+  command
+      .add_option("--kv-directory-pages", options->directory_pages,
+                  "Pages of workers' KV that the gateway knows of, which routes ask: at least the "
+                  "sum of all their tiers, 64 bytes each; 0 is not to follow their events")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+  command
+      .add_option("--kv-pool-events", options->pool_events,
+                  "LIVE+REPLAY of each store of the remote pool, with commas: its --kv-events and "
+                  "--kv-events-replay, as in tcp://10.0.0.7:7110+tcp://10.0.0.7:7111")
+      ->delimiter(',');
   AddEtcdOptions(command, options->etcd);
   AddControlTlsOptions(command, options->tls);
   AddProcessOptions(command, serve);

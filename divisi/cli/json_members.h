@@ -53,7 +53,7 @@ class JsonMembers {
   }
   std::optional<JsonMembers> Find(const char* key) const {
     const Json* object = object_.Find(key);
-    if (object == nullptr) return std::nullopt;
+    if (object == nullptr || object->is_null()) return std::nullopt;
     return JsonMembers(*object, Format("{}{}.", path_, key), fault_);
   }
 

@@ -76,6 +76,7 @@ class GatewayCore {
   std::optional<KeySpace> PageSpace() const;
 
   NodeId self() const { return self_; }
+  PageDirectory* pages() { return pages_.directory(); }
   const PageDirectory* pages() const { return pages_.directory(); }
   const Dispatcher& dispatcher() const { return dispatcher_; }
   const Registry& registry() const { return registry_; }

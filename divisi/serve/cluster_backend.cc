@@ -6,29 +6,37 @@
 #include <utility>
 
 #include "divisi/control/member_keys.h"
+#include "divisi/control/route_prefix.h"
 #include "divisi/core/random.h"
 #include "divisi/serve/cluster_metrics.h"
 #include "divisi/serve/cluster_query.h"
 #include "divisi/serve/cluster_requests.h"
 #include "divisi/serve/cluster_totals.h"
+#include "divisi/serve/directory_status.h"
 #include "divisi/serve/route_query.h"
 
 namespace divisi {
 namespace {
 
 constexpr Seconds kTick{0.02};
+constexpr Seconds kLookAfter{0.5};
 
 }  // namespace
 
 struct ClusterBackend::State {
   State(GatewayCoreOptions options, const Clock& c, Logger& l, bool all)
-      : clock(c), logger(l), all_routes(all), core(NodeId{SystemRandom()}, std::move(options)) {}
+      : clock(c), logger(l), all_routes(all), core(NodeId{SystemRandom()}, std::move(options)) {
+    if (core.pages() == nullptr) return;
+    events = std::make_unique<ClusterEvents>(clock, logger,
+                                             [this] { loop.Post([this] { TakeEvents(); }); });
+  }
 
   void Accepted(Result<std::shared_ptr<FrameConnection>> accepted);
   void Frame(LinkId link, const std::vector<std::byte>& bytes);
   void Ended(LinkId link, const std::string& why);
   void TickNow();
   void Told(const DirectoryEvent& event);
+  void TakeEvents();
 
   // With the lock held.
   void Send(LinkId link, const ClusterMessage& message);
@@ -39,13 +47,19 @@ struct ClusterBackend::State {
   void Do(const ReportedAction& action);
   void Do(const QueryAction& action);
   void Do(const NoteAction& action);
-  void Do(const FollowAction&) {}
-  void Do(const UnfollowAction&) {}
+  void Do(const FollowAction& action) {
+    if (events) events->Follow(action);
+  }
+  void Do(const UnfollowAction& action) {
+    if (events) events->Unfollow(action.node);
+  }
   // Does what the core asks for, and turns its clients' events into tellings.
   void Collect();
 
   // Without the lock, in the loop's thread.
   void Tell();
+  // Without the lock, which is not held while they are computed.
+  std::vector<BlockKey> KeysOf(const Request& request);
 
   const Clock& clock;
   Logger& logger;
@@ -59,8 +73,11 @@ struct ClusterBackend::State {
   RouteLog routes;
   std::map<LinkId, std::shared_ptr<FrameConnection>> links;
   LinkId last_link = 0;
+  Seconds stores_seen;
 
-  std::unique_ptr<EtcdDirectory> directory;  // Guarded by mutex; taken away before the loop ends.
+  // Guarded by mutex; taken away before the loop ends.
+  std::unique_ptr<EtcdDirectory> directory;
+  std::unique_ptr<ClusterEvents> events;  // Where there is a directory of pages
 
   FrameLoop loop;  // Last: its thread ends before what it uses goes.
 };
@@ -106,6 +123,10 @@ void ClusterBackend::State::TickNow() {
   {
     const std::lock_guard lock(mutex);
     core.Tick(clock.Now());
+    if (events && clock.Now() - stores_seen >= kLookAfter) {
+      stores_seen = clock.Now();
+      events->LookAfterStores(core, stores_seen);
+    }
     Collect();
   }
   Tell();
@@ -118,6 +139,13 @@ void ClusterBackend::State::Told(const DirectoryEvent& event) {
     Collect();
   }
   Tell();
+}
+
+// Some at a time: connections have their turn between.
+void ClusterBackend::State::TakeEvents() {
+  const std::lock_guard lock(mutex);
+  if (!events || !events->Tell(core, clock.Now())) return;
+  loop.Post([this] { TakeEvents(); });
 }
 
 void ClusterBackend::State::Send(LinkId link, const ClusterMessage& message) {
@@ -146,8 +174,10 @@ void ClusterBackend::State::Do(const ReportedAction& action) {
 
 void ClusterBackend::State::Do(const QueryAction& action) {
   const Seconds now = clock.Now();
-  const auto answer = AsksForRoutes(action.words) ? AnswerRoutes(action.words, core, routes, now)
-                                                  : AnswerQuery(action.words, core, now);
+  const auto answer = AsksForRoutes(action.words)
+                          ? AnswerRoutes(action.words, core, routes, now)
+                          : AnswerQuery(action.words, core, now,
+                                        events ? events->stats() : ClusterEventStats());
   Send(action.link, AnswerMessage{answer.ok(), answer ? *answer : answer.error().message});
 }
 
@@ -181,6 +211,15 @@ void ClusterBackend::State::Tell() {
   for (ClusterRequests::Telling& telling : told) telling.sink(std::move(telling.event));
 }
 
+std::vector<BlockKey> ClusterBackend::State::KeysOf(const Request& request) {
+  std::optional<KeySpace> space;
+  {
+    const std::lock_guard lock(mutex);
+    space = core.PageSpace();
+  }
+  return space ? SharedPromptKeys(*std::move(space), request) : std::vector<BlockKey>();
+}
+
 ClusterBackend::ClusterBackend(GatewayCoreOptions options, const Clock& clock, Logger& logger,
                                bool all_routes)
     : state_(std::make_unique<State>(std::move(options), clock, logger, all_routes)) {
@@ -190,9 +229,11 @@ ClusterBackend::~ClusterBackend() {
   // The loop goes on asking the directory for things, and what that tells goes to the loop: it ends
   // first, out of the other's sight.
   std::unique_ptr<EtcdDirectory> directory;
+  std::unique_ptr<ClusterEvents> events;
   {
     const std::lock_guard lock(state_->mutex);
     directory = std::move(state_->directory);
+    events = std::move(state_->events);
   }
 }
 
@@ -214,12 +255,19 @@ Result<void> ClusterBackend::Join(const EtcdOptions& etcd, const GatewayAddress&
   return {};
 }
 
+Result<void> ClusterBackend::FollowStores(std::vector<PoolStoreEvents> stores) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->events) return state_->events->FollowStores(std::move(stores));
+  return Error{Code::kInvalidArgument, "there is no directory for what the stores hold"};
+}
+
 Result<RequestId> ClusterBackend::Submit(Request request, Engine::EventSink sink) {
   State& s = *state_;
+  std::vector<BlockKey> pages = s.KeysOf(request);
   const std::lock_guard lock(s.mutex);
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   const Seconds now = s.clock.Now();
-  ASSIGN_OR_RETURN(const uint64_t number, s.core.Submit(std::move(request), now));
+  ASSIGN_OR_RETURN(const uint64_t number, s.core.Submit(std::move(request), now, std::move(pages)));
   s.requests.Begin(number, std::move(sink), tokens, now);
   s.Collect();
   if (s.requests.HasTellings()) s.loop.Post([&s] { s.Tell(); });
@@ -277,7 +325,10 @@ std::string ClusterBackend::NotReady() const {
 std::string ClusterBackend::Metrics(std::string_view labels) const {
   const State& s = *state_;
   const std::lock_guard lock(s.mutex);
-  return ClusterMetrics(s.totals, s.core.registry(), s.core.dispatcher(), s.clock.Now(), labels);
+  std::string text =
+      ClusterMetrics(s.totals, s.core.registry(), s.core.dispatcher(), s.clock.Now(), labels);
+  return text +
+         DirectoryMetrics(s.core, s.events ? s.events->stats() : ClusterEventStats(), labels);
 }
 
 }  // namespace divisi

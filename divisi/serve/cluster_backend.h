@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
@@ -15,6 +16,7 @@
 #include "divisi/control/membership.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
+#include "divisi/serve/cluster_events.h"
 #include "divisi/serve/gateway_backend.h"
 
 namespace divisi {
@@ -35,6 +37,9 @@ class ClusterBackend final : public RequestBackend {
   // Tells the cluster's directory that workers reach this gateway at `address`, and decides deaths
   // by it (RegistryOptions::lease is to be its lease). Once. Errors: as EtcdDirectory::Open.
   Result<void> Join(const EtcdOptions& etcd, const GatewayAddress& address);
+  // The stores of the remote pool publish there. Once. Errors: as ClusterEvents::FollowStores;
+  // kInvalidArgument without a directory of pages (GatewayCoreOptions::pages).
+  Result<void> FollowStores(std::vector<PoolStoreEvents> stores);
 
   Result<RequestId> Submit(Request request, Engine::EventSink sink) override;
   void Cancel(RequestId id) override;

@@ -3,46 +3,12 @@
 #include <map>
 
 #include "divisi/core/format.h"
+#include "divisi/serve/metric_lines.h"
 
 namespace divisi {
 namespace {
 
 constexpr WorkerRole kRoles[] = {WorkerRole::kReplica, WorkerRole::kPrefill, WorkerRole::kDecode};
-
-// Lines of the text format, samples of one metric after its head.
-class Lines {
- public:
-  explicit Lines(std::string_view labels) : labels_(labels) {}
-
-  void Head(const std::string& name, const char* type, const char* help) {
-    name_ = name;
-    out_ += Format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
-  }
-  // more: labels of this sample beside those of all, 'role="decode"'.
-  void Sample(const std::string& more, double value) { Line(name_, more, value); }
-  void Times(const std::string& more, const TimeCounts& times) {
-    int64_t total = 0;
-    for (size_t i = 0; i < times.counts.size(); ++i) {
-      total += times.counts[i];
-      const std::string bound =
-          i < TimeCounts::kBounds.size() ? Format("{}", TimeCounts::kBounds[i]) : "+Inf";
-      Line(name_ + "_bucket", Format("{},le=\"{}\"", more, bound), static_cast<double>(total));
-    }
-    Line(name_ + "_sum", more, times.seconds);
-    Line(name_ + "_count", more, static_cast<double>(total));
-  }
-  std::string Take() { return std::move(out_); }
-
- private:
-  void Line(const std::string& name, const std::string& more, double value) {
-    const char* comma = labels_.empty() || more.empty() ? "" : ",";
-    out_ += Format("{}{{{}{}{}}} {}\n", name, labels_, comma, more, value);
-  }
-
-  std::string_view labels_;
-  std::string name_;
-  std::string out_;
-};
 
 std::string RoleLabel(WorkerRole role) { return Format("role=\"{}\"", RoleName(role)); }
 
@@ -111,7 +77,7 @@ constexpr TierBytes kTierBytes[] = {
     {"disk", &WorkerCounters::disk_read_bytes, &WorkerCounters::disk_written_bytes},
     {"remote", &WorkerCounters::pool_read_bytes, &WorkerCounters::pool_written_bytes}};
 
-void AppendTierBytes(const ClusterTotals& totals, Lines& lines) {
+void AppendTierBytes(const ClusterTotals& totals, MetricLines& lines) {
   const auto append = [&](const char* name, const char* help,
                           int64_t WorkerCounters::*TierBytes::*of) {
     lines.Head(name, "counter", help);
@@ -126,7 +92,7 @@ void AppendTierBytes(const ClusterTotals& totals, Lines& lines) {
   append("divisi:kv_tier_written_bytes_total", "Bytes written to the tier.", &TierBytes::written);
 }
 
-void AppendTotals(const ClusterTotals& totals, Lines& lines) {
+void AppendTotals(const ClusterTotals& totals, MetricLines& lines) {
   for (const auto& [name, help, count] : kCounters) {
     lines.Head(name, "counter", help);
     for (const WorkerRole role : kRoles) {
@@ -154,7 +120,7 @@ void AppendTotals(const ClusterTotals& totals, Lines& lines) {
 }
 
 void AppendWorkers(const Registry& registry, const Dispatcher& dispatcher, Seconds now,
-                   Lines& lines) {
+                   MetricLines& lines) {
   std::map<NodeId, bool> draining;
   for (const WorkerLoad& load : dispatcher.loads(now)) draining[load.node] = load.draining;
   std::map<std::pair<WorkerRole, std::string>, int64_t> counts;
@@ -199,7 +165,7 @@ constexpr GaugeName kGauges[] = {
      &ReportMessage::pool_nodes},
     {"divisi:kv_pool_connections", "state=\"ready\"", nullptr, &ReportMessage::pool_ready}};
 
-void AppendGauges(const Registry& registry, Lines& lines) {
+void AppendGauges(const Registry& registry, MetricLines& lines) {
   for (const auto& [name, more, help, value] : kGauges) {
     if (help != nullptr) lines.Head(name, "gauge", help);
     for (const WorkerRole role : kRoles) {
@@ -212,7 +178,7 @@ void AppendGauges(const Registry& registry, Lines& lines) {
   }
 }
 
-void AppendRequests(const DispatcherStats& stats, Lines& lines) {
+void AppendRequests(const DispatcherStats& stats, MetricLines& lines) {
   lines.Head("divisi:gateway_requests", "gauge", "Requests of this gateway by phase.");
   for (const auto& [phase, value] : {std::pair{"queued", stats.queued},
                                      {"reserving", stats.reserving},
@@ -235,7 +201,7 @@ void AppendRequests(const DispatcherStats& stats, Lines& lines) {
 
 std::string ClusterMetrics(const ClusterTotals& totals, const Registry& registry,
                            const Dispatcher& dispatcher, Seconds now, std::string_view labels) {
-  Lines lines(labels);
+  MetricLines lines(labels);
   AppendTotals(totals, lines);
   AppendWorkers(registry, dispatcher, now, lines);
   AppendGauges(registry, lines);

@@ -7,6 +7,7 @@
 #include "divisi/core/format.h"
 #include "divisi/core/json.h"
 #include "divisi/core/units.h"
+#include "divisi/serve/directory_status.h"
 
 namespace divisi {
 namespace {
@@ -93,7 +94,9 @@ Json ThresholdStatus(const HandoverThreshold& threshold) {
   return out;
 }
 
-std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, Seconds now) {
+std::string StatusText(const GatewayCore& gateway, const ClusterEventStats& events, Seconds now) {
+  const Dispatcher& dispatcher = gateway.dispatcher();
+  const Registry& registry = gateway.registry();
   Json out = Json::MakeObject();
   const DispatcherStats stats = dispatcher.stats();
   out.Set("waiting", dispatcher.waiting());
@@ -109,13 +112,18 @@ std::string StatusText(const Dispatcher& dispatcher, const Registry& registry, S
   }
   out.Set("retried", std::move(retried));
   Json workers = Json::MakeArray();
+  const auto append = [&](const Registry::Member& member, const WorkerLoad& load) {
+    Json worker = WorkerStatus(member, load);
+    if (gateway.pages() != nullptr) worker.Set("kv", WorkerKvStatus(gateway, events, load.node));
+    workers.Append(std::move(worker));
+  };
   for (const WorkerLoad& load : dispatcher.loads(now)) {
-    workers.Append(WorkerStatus(registry.members().at(load.node), load));
+    append(registry.members().at(load.node), load);
   }
   for (const auto& [node, member] : registry.members()) {  // Not the dispatcher's any more
-    if (!member.away) continue;
-    workers.Append(WorkerStatus(member, {.node = node, .role = member.hello.role}));
+    if (member.away) append(member, {.node = node, .role = member.hello.role});
   }
+  if (gateway.pages() != nullptr) out.Set("directory", DirectoryStatus(gateway, events));
   out.Set("workers", std::move(workers));
   return out.Dump();
 }
@@ -153,10 +161,10 @@ Result<bool> Change(const std::vector<std::string>& words, GatewayCore& gateway,
 }  // namespace
 
 Result<std::string> AnswerQuery(const std::vector<std::string>& words, GatewayCore& gateway,
-                                Seconds now) {
+                                Seconds now, const ClusterEventStats& events) {
   const bool asks = words.size() == 1 && words[0] == "status";
   ASSIGN_OR_RETURN(const bool changed, Change(words, gateway, now));
-  if (asks || changed) return StatusText(gateway.dispatcher(), gateway.registry(), now);
+  if (asks || changed) return StatusText(gateway, events, now);
   return Error{Code::kInvalidArgument,
                "expected status, drain NAME [TIME], undrain NAME, or role NAME ROLE"};
 }

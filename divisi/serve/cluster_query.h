@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "divisi/control/gateway_core.h"
+#include "divisi/serve/cluster_events.h"
 
 namespace divisi {
 
@@ -12,6 +13,6 @@ namespace divisi {
 // Errors: kNotFound for a worker that is not there; kInvalidArgument for other words, with these,
 // and for a worker that leaves.
 Result<std::string> AnswerQuery(const std::vector<std::string>& words, GatewayCore& gateway,
-                                Seconds now);
+                                Seconds now, const ClusterEventStats& events = {});
 
 }  // namespace divisi
