@@ -50,6 +50,11 @@ constexpr Count kCounts[] = {
     {"loads", &SimClusterReport::loads},
     {"failed loads", &SimClusterReport::failed_loads},
     {"pages of the pool", &SimClusterReport::pool_pages},
+    {"gaps in events", &SimClusterReport::event_gaps},
+    {"replays of events", &SimClusterReport::event_replays},
+    {"snapshots of events", &SimClusterReport::event_snapshots},
+    {"losses of events", &SimClusterReport::event_losses},
+    {"pages that gateways know", &SimClusterReport::known_pages},
 };
 
 bool RunSeed(uint64_t seed, SimClusterReport& sum) {

@@ -1,5 +1,6 @@
 #include "divisi/sim/sim_clients.h"
 
+#include "divisi/control/route_prefix.h"
 #include "divisi/core/format.h"
 
 namespace divisi {
@@ -20,7 +21,10 @@ void SimClients::Submit(size_t index) {
   Client& client = clients_[index];
   SimGateway* gateway = gateway_at_(client.slot);
   if (gateway == nullptr || client.asked.ended()) return;
-  const auto number = gateway->core().Submit(client.asked.request(), schedule_.now());
+  const auto space = gateway->core().PageSpace();
+  const auto number = gateway->core().Submit(
+      client.asked.request(), schedule_.now(),
+      space ? SharedPromptKeys(*space, client.asked.request()) : std::vector<BlockKey>());
   if (!number) {
     ++counters_.refused;
     return client.asked.End();
@@ -54,6 +58,14 @@ void SimClients::GatewayLost(size_t slot) {
     if (client.slot == slot && client.number) client.asked.End();
   }
   std::erase_if(by_number_, [slot](const auto& entry) { return entry.first.first == slot; });
+}
+
+std::set<BlockKey> SimClients::Keys(const KeySpace& space) const {
+  std::set<BlockKey> keys;
+  for (const Client& client : clients_) {
+    for (const BlockKey& key : SharedPromptKeys(space, client.asked.request())) keys.insert(key);
+  }
+  return keys;
 }
 
 std::string SimClients::CheckEnd() const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,8 @@ class SimClients {
   // What is wrong once everything should have ended; empty: nothing.
   std::string CheckEnd() const;
   const Counters& counters() const { return counters_; }
+  // Of the pages of all prompts.
+  std::set<BlockKey> Keys(const KeySpace& space) const;
 
  private:
   struct Client {

@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "divisi/sim/sim_client.h"
 #include "divisi/sim/sim_clients.h"
 #include "divisi/sim/sim_directory.h"
+#include "divisi/sim/sim_events.h"
 #include "divisi/sim/sim_gateway.h"
 #include "divisi/sim/sim_links.h"
 #include "divisi/sim/sim_pages.h"
@@ -24,6 +27,8 @@ namespace {
 
 // Gateways have smaller numbers than workers.
 constexpr uint64_t kFirstWorker = 1000;
+// More than all prompts and outputs of a run have.
+constexpr int64_t kDirectoryPages = 1000;
 
 class Cluster {
  public:
@@ -32,11 +37,13 @@ class Cluster {
         links_(schedule_, random_, weather_, MakeListener()),
         pages_(schedule_, random_, weather_, [this](NodeId life) { return Find(life); }),
         clients_(schedule_, [this](size_t slot) { return gateways_[slot].get(); }),
-        directory_(schedule_, random_) {
+        directory_(schedule_, random_),
+        events_(schedule_, random_, weather_, MakeEventListener()) {
     weather_ = SimWeather::Draw(random_);
     gateways_.resize(static_cast<size_t>(random_.Chance(0.6) ? 1 : random_.Between(2, 3)));
     has_directory_ = random_.Chance(0.5);
     has_tiers_ = random_.Chance(0.5);
+    has_events_ = random_.Chance(0.7);
     for (size_t slot = 0; slot < gateways_.size(); ++slot) StartGateway(slot);
     DrawWorkers();
     clients_.Draw(random_, gateways_.size());
@@ -60,6 +67,11 @@ class Cluster {
     report_.loads = pool_.loads;
     report_.failed_loads = pool_.failed_loads;
     report_.pool_pages = pool_.pages_read;
+    const SimEvents::Counters events = events_.counters();
+    report_.event_gaps = events.gaps;
+    report_.event_replays = events.replays;
+    report_.event_snapshots = events.snapshots;
+    report_.event_losses = events.losses;
     return std::move(report_);
   }
 
@@ -77,13 +89,15 @@ class Cluster {
             links_,
             pages_,
             has_directory_ ? &directory_ : nullptr,
-            has_tiers_ ? &pool_ : nullptr};
+            has_tiers_ ? &pool_ : nullptr,
+            has_events_ ? &events_ : nullptr};
   }
 
   void StartGateway(size_t slot) {
     GatewayCoreOptions options{.dispatch = DrawSimDispatcher(random_)};
     options.registry.context = kSimMaxModelLen;
     if (has_directory_) options.registry.lease = SimDirectory::kLease;
+    if (has_events_) options.pages = PageDirectory::Create({.pages = kDirectoryPages}).value();
     gateways_[slot] =
         std::make_unique<SimGateway>(NodeId{++last_gateway_}, slot, std::move(options), World());
   }
@@ -102,6 +116,7 @@ class Cluster {
         WorkerCoreOptions options = SimWorkerOptions(role, DrawSimScheduler(random_));
         options.gateways = addresses;
         options.scheduler.report_pages = has_tiers_;
+        options.tell_pages = has_events_;
         workers_.push_back(
             std::make_unique<SimWorker>(workers_.size(), std::move(options), World()));
         Start(*workers_.back());
@@ -153,6 +168,7 @@ class Cluster {
   void EndLife(SimWorker& worker) {
     NoteLife(worker);
     worker_of_.erase(worker.life());
+    events_.End(worker.life());
     links_.WorkerGone(worker.index());
   }
 
@@ -171,6 +187,14 @@ class Cluster {
             .ended = [this](const SimLinks::End& end, bool at_worker) { Ended(end, at_worker); },
             .frame = [this](const SimLinks::End& end, bool to_worker,
                             ClusterMessage message) { Frame(end, to_worker, std::move(message)); }};
+  }
+
+  SimEvents::Listener MakeEventListener() {
+    return {.heard =
+                [this](size_t slot, NodeId life, const EventUpdate& update) {
+                  gateways_[slot]->core().Heard(life, update, schedule_.now());
+                },
+            .parted = [this](size_t worker, size_t slot) { return links_.Parted(worker, slot); }};
   }
 
   void WorkerEnded(const SimLinks::End& end, const std::string& why) {
@@ -302,6 +326,7 @@ class Cluster {
       worker->Settle();
       Follow(*worker, worker->core().Fate(now));
     }
+    events_.Tick();
     schedule_.In(Seconds(0.02 + 0.02 * random_.Uniform()), [this] { TickAll(); });
   }
 
@@ -374,7 +399,50 @@ class Cluster {
       }
     }
     if (std::string wrong = clients_.CheckEnd(); !wrong.empty()) Fault(std::move(wrong));
-    for (const auto& gateway : gateways_) CheckEndOf(*gateway);
+    for (const auto& gateway : gateways_) {
+      CheckEndOf(*gateway);
+      if (has_events_) CheckPages(gateway->core());
+    }
+  }
+
+  // What the gateway knows is what there is.
+  void CheckPages(GatewayCore& gateway) {
+    PageDirectory& known = *gateway.pages();
+    known.Verify();
+    std::set<BlockKey> keys;
+    if (const auto space = gateway.PageSpace()) keys = clients_.Keys(*space);
+    int64_t pairs = 0;
+    for (const auto& worker : workers_) {
+      const NodeId life = worker->life();
+      const auto tiers = known.tier_pages_of(life);
+      const int64_t all = std::accumulate(tiers.begin(), tiers.end(), int64_t{0});
+      pairs += known.pages_of(life);
+      if (all != worker->core().news().held) {
+        Fault(Format("gateway {} knows {} pages of worker {}, which holds {}", gateway.self().value,
+                     all, life.value, worker->core().news().held));
+      }
+      for (const BlockKey& key : keys) CheckPage(known, *worker, key);
+    }
+    report_.known_pages += pairs;
+    // Of several gateways each forgets one that it only doubts in its time.
+    for (const auto& [node, member] : gateway.registry().members()) {
+      if (member.doubted && Find(node) == nullptr) pairs += known.pages_of(node);
+    }
+    if (known.stats().pairs != pairs) Fault("a gateway knows pages of one that is gone");
+  }
+
+  void CheckPage(PageDirectory& known, SimWorker& worker, const BlockKey& key) {
+    const bool device = worker.core().worker().HasPage(key);
+    std::vector<Tier> below;
+    if (auto* prefixes = worker.core().prefixes()) below = prefixes->tiers().Find({&key, 1}, 0);
+    const bool host = device || (!below.empty() && below[0] == Tier::kHost);
+    const bool any = device || !below.empty();
+    const auto pages = known.FindExactly(worker.life(), {&key, 1}, schedule_.now()).pages;
+    if (pages == std::array<int32_t, kTiers>{device, host, any, any}) return;
+    Fault(Format(
+        "worker {}'s page {} is on device, in host memory, on disk: {} {} {}; known: {} {} {}",
+        worker.life().value, key.Hex().substr(0, 8), device, host, any, pages[0], pages[1],
+        pages[2]));
   }
 
   void CheckEndOf(const SimGateway& gateway) {
@@ -402,8 +470,10 @@ class Cluster {
   SimClients clients_;
   bool has_directory_ = false;
   bool has_tiers_ = false;
+  bool has_events_ = false;
   SimPool pool_;
   SimDirectory directory_;
+  SimEvents events_;
   std::vector<std::unique_ptr<SimGateway>> gateways_;  // By address; none: it is to come back
   std::vector<std::unique_ptr<SimWorker>> workers_;
   std::map<NodeId, size_t> worker_of_;  // By life

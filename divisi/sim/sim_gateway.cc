@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "divisi/control/member_keys.h"
+#include "divisi/sim/sim_events.h"
 
 namespace divisi {
 
@@ -11,7 +12,7 @@ GatewayAddress SimAddress(size_t slot) { return {"gateway", static_cast<int>(slo
 size_t SimSlot(const GatewayAddress& address) { return static_cast<size_t>(address.port) - 1; }
 
 SimGateway::SimGateway(NodeId id, size_t slot, GatewayCoreOptions options, const SimWorld& world)
-    : world_(world), core_(id, std::move(options)) {
+    : world_(world), slot_(slot), core_(id, std::move(options)) {
   if (world_.directory == nullptr) return;
   client_ = world_.directory->Join(
       "", [this](const DirectoryEvent& event) { core_.Told(event, world_.schedule.now()); });
@@ -19,6 +20,7 @@ SimGateway::SimGateway(NodeId id, size_t slot, GatewayCoreOptions options, const
 }
 
 SimGateway::~SimGateway() {
+  if (world_.events != nullptr) world_.events->GatewayGone(slot_);
   if (world_.directory != nullptr) world_.directory->Lost(client_);
 }
 
@@ -26,6 +28,13 @@ void SimGateway::Settle() {
   for (GatewayAction& action : core_.TakeActions()) {
     std::visit([this](auto& each) { Do(each); }, action);
   }
+}
+
+void SimGateway::Do(const FollowAction& action) {
+  if (world_.events != nullptr) world_.events->Follow(slot_, action.node);
+}
+void SimGateway::Do(const UnfollowAction& action) {
+  if (world_.events != nullptr) world_.events->Unfollow(slot_, action.node);
 }
 
 void SimGateway::Do(const DirectoryAction& action) {

@@ -38,10 +38,11 @@ class SimGateway {
   void Do(const ReportedAction&) {}
   void Do(const QueryAction&) {}
   void Do(const NoteAction&) {}
-  void Do(const FollowAction&) {}
-  void Do(const UnfollowAction&) {}
+  void Do(const FollowAction& action);
+  void Do(const UnfollowAction& action);
 
   const SimWorld world_;
+  const size_t slot_;
   GatewayCore core_;
   SimDirectory::Client client_ = 0;
 };

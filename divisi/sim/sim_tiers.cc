@@ -44,8 +44,6 @@ Seconds SimTiers::Wait() const {
 
 void SimTiers::Carry(PrefixLoader& loader, const Later& later) {
   loader.Tick(world_.schedule.now());
-  loader.TakePageChanges();
-  loader.TakeTierEvents();
   for (const LoadOrder& order : loader.TakeLoads()) {
     later(Wait(), [this, &loader, order] { Load(loader, order); });
   }

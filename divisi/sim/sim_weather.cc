@@ -52,12 +52,14 @@ SchedulerOptions DrawSimScheduler(Random& random) {
           .max_model_len = kSimMaxModelLen,
           .max_waiting = random.Between(1, 20),
           .blocks = random.Between(8, 40),
-          .share_prefixes = random.Chance(0.8)};
+          .share_prefixes = random.Chance(0.8),
+          .page_format = "sim"};
 }
 
 WorkerCoreOptions SimWorkerOptions(WorkerRole role, const SchedulerOptions& scheduler) {
   return {.role = role,
           .name = RoleName(role),
+          .compatibility = {.page_format = scheduler.page_format},
           .scheduler = scheduler,
           .page = Bytes(static_cast<int64_t>(SimExecutor::PageBytes())),
           .times = SimTimes()};

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "divisi/sim/sim_client.h"
+#include "divisi/sim/sim_events.h"
 #include "divisi/sim/sim_gateway.h"
 #include "divisi/sim/sim_links.h"
 #include "divisi/sim/sim_pages.h"
@@ -12,6 +13,8 @@ namespace divisi {
 
 SimWorker::SimWorker(size_t index, WorkerCoreOptions options, const SimWorld& world)
     : index_(index), options_(std::move(options)), world_(world) {}
+
+constexpr size_t kNewsAtATime = 16;
 
 template <typename Fn>
 void SimWorker::Later(Seconds wait, Fn fn) {
@@ -37,9 +40,14 @@ void SimWorker::BeNew(NodeId life) {
       SimExecutorOptions{.blocks = options_.scheduler.blocks, .vocab = kSimVocab});
   peers_.clear();
   barred_.clear();
-  if (world_.pool == nullptr) return core_->BeNew(life, {.address = "sim"});
+  EventEndpoints events;
+  if (world_.events != nullptr) {
+    events.live = "sim";
+    world_.events->Begin(life, index_);
+  }
+  if (world_.pool == nullptr) return core_->BeNew(life, {.address = "sim"}, {}, events);
   tiers_ = std::make_unique<SimTiers>(world_, *executor_, disk_);
-  core_->BeNew(life, {.address = "sim"}, tiers_->Options());
+  core_->BeNew(life, {.address = "sim"}, tiers_->Options(), events);
   tiers_->Restore(*core_->prefixes());
 }
 
@@ -68,6 +76,8 @@ void SimWorker::CarryTiers() {
 void SimWorker::Settle() {
   CarryTiers();
   StartStep();
+  // Some at a time, as a publisher has room.
+  if (world_.events != nullptr) world_.events->Publish(life(), core_->TakeNews(kNewsAtATime));
   for (WorkerAction& action : core_->TakeActions()) {
     std::visit([this](auto& each) { Do(each); }, action);
   }

@@ -8,6 +8,7 @@
 namespace divisi {
 
 class SimDirectory;
+class SimEvents;
 class SimLinks;
 class SimPages;
 struct SimPool;
@@ -20,6 +21,7 @@ struct SimWorld {
   SimPages& pages;
   SimDirectory* directory = nullptr;  // Null: there is none.
   SimPool* pool = nullptr;            // Null: workers have no tiers below the device.
+  SimEvents* events = nullptr;        // Null: workers do not publish what they hold.
 };
 
 }  // namespace divisi
