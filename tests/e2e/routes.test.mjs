@@ -94,3 +94,59 @@ describe('explain-route', () => {
       /^whole replica-\d ttft [\d.]+ ms \(queue [\d.]+, ready [\d.]+, compute [\d.]+\)$/);
   });
 });
+
+describe('prefixes', () => {
+  const kLength = 900;
+  const kShared = 896;  // Of its tokens, in whole pages
+  let cluster;
+  before(async () => {
+    cluster = await PartCluster.start(['replica', 'replica'], { args: kLimit, gatewayArgs: kLimit });
+  });
+  after(() => cluster.stop());
+
+  // Until the gateway knows of so many pages.
+  async function known(pages) {
+    for (let i = 0; i < 400; i++) {
+      const { workers } = await cluster.status();
+      if (workers.reduce((sum, w) => sum + (w.kv?.pages.device ?? 0), 0) >= pages) return;
+      await sleep(50);
+    }
+    assert.fail(`${pages} pages are not known:\n${cluster.log}`);
+  }
+  async function prefilled() {
+    await sleep(700);  // Until the workers have reported.
+    return (await cluster.status()).workers.reduce((sum, w) => sum + w.prefill_tokens, 0);
+  }
+
+  test('the next turn goes to its prefix, unless the worker there is busy', async () => {
+    await complete(cluster, prompt(0, kLength), 'turn-1');
+    await known(kShared / 16);
+    const [first] = await choices(cluster, '--request', 'turn-1');
+    const { worker } = first.candidates[0];
+    const again = await complete(cluster, [...prompt(0, kLength), ...prompt(90, 100)], 'turn-2');
+    assert.equal(again.cached, kShared);
+    const [second] = await choices(cluster, '--request', 'turn-2');
+    assert.equal(second.candidates[0].worker, worker);
+    assert.equal(second.candidates[0].device_tokens, kShared);
+    assert.equal(second.candidates[1].cached_tokens, 0);
+    // So many at once that waiting for their turn takes longer than computing all of a prompt.
+    await Promise.all(Array.from({ length: 8 }, (_, i) =>
+      complete(cluster, [...prompt(0, kLength), ...prompt(50 + i, 800)], `many-${i}`)));
+    const many = (await choices(cluster, '--last', '8')).map((route) => route.candidates);
+    assert.equal(new Set(many.map(([chosen]) => chosen.worker)).size, 2);
+    for (const [chosen, other] of many) {
+      assert.ok(chosen.cost_seconds <= other.cost_seconds * 1.1, JSON.stringify(many));
+    }
+  });
+
+  test('equal prompts at once are computed once where they go', async () => {
+    const before = await prefilled();
+    const answers = await Promise.all(Array.from({ length: 8 }, (_, i) =>
+      complete(cluster, prompt(7, kLength), `equal-${i}`)));
+    assert.equal(new Set(answers.map(({ text }) => text)).size, 1);
+    const went = new Set((await choices(cluster, '--last', '8')).map((r) => r.candidates[0].worker));
+    const most = went.size * kLength + 8 * (kLength - kShared);
+    const computed = await prefilled() - before;
+    assert.ok(computed <= most, `${computed} tokens were computed on ${[...went]}`);
+  });
+});
