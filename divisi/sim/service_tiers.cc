@@ -13,6 +13,18 @@ size_t At(Tier tier) { return static_cast<size_t>(tier); }
 
 }  // namespace
 
+void ServiceStore::TellNews() {
+  std::vector<KvEvent> told;
+  for (const StoreSpace::Change& change : space.TakeChanges()) {
+    if (change.visible) {
+      told.push_back(PageStored(change.key, nullptr, {}, EventTier::kRemote));
+    } else {
+      told.push_back(PageRemoved(change.key, EventTier::kRemote));
+    }
+  }
+  if (news && !told.empty()) news(std::move(told));
+}
+
 ServiceTierDriver::ServiceTierDriver(const ServiceTiers& tiers, Bytes page, World world)
     : tiers_(tiers),
       page_(page),
@@ -206,14 +218,11 @@ bool ServiceTierDriver::Keep(const TierAction& action,
 
 void ServiceTierDriver::EndSave(const std::vector<TierAction>& actions,
                                 const std::map<uint64_t, StoreSpace::Slot>& placed) {
-  std::vector<KvEvent> news;
   for (const TierAction& action : actions) {
     const bool kept = Keep(action, placed);
     loader_->SaveEnded(action.id, kept, world_.schedule.now());
-    if (!placed.contains(action.id)) continue;
-    news.push_back(PageStored(action.page.key, &action.page.parent, {}, EventTier::kRemote));
   }
-  if (world_.store && world_.store->news && !news.empty()) world_.store->news(std::move(news));
+  if (world_.store) world_.store->TellNews();
   world_.moved();
 }
 

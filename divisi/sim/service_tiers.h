@@ -47,13 +47,16 @@ class ServiceStore {
  public:
   ServiceStore(const ServicePool& pool, SimFlows& flows)
       : options(pool),
-        space(pool.memory),
+        space(pool.memory, /*report=*/true),
         out(flows.AddLink(pool.link)),
         in(flows.AddLink(pool.link)) {}
 
   const ServicePool options;
   StoreSpace space;
   const SimFlows::Link out, in;
+  // What came and went since the last call.
+  void TellNews();
+
   SimPageMap contents;                             // Where contents are checked
   std::function<void(std::vector<KvEvent>)> news;  // Empty: nobody follows its events
 };

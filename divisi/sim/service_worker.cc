@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "divisi/core/format.h"
-#include "divisi/kv/event_log.h"
 
 namespace divisi {
 namespace {
@@ -12,6 +11,8 @@ namespace {
 // What the gateway names pages by.
 const std::string kModel = "modelled";
 const std::string kPageFormat = "modelled";
+// Told at once; nothing is left for later.
+constexpr size_t kMostNews = size_t{1} << 30;
 
 Bytes PageOf(const ServiceWorker& from) {
   if (from.device) return from.device->model.State(Tokens(kBlockTokens));
@@ -19,13 +20,14 @@ Bytes PageOf(const ServiceWorker& from) {
 }
 
 WorkerCoreOptions CoreOptions(const ServiceWorker& from, const ServiceNode::World& world,
-                              NodeId self) {
+                              NodeId self, bool tells) {
   WorkerCoreOptions options{.role = from.role,
                             .name = Format("{}-{}", RoleName(from.role), self.value),
                             .gateways = {{"gateway", 1}},
                             .compatibility = {.model = kModel, .page_format = kPageFormat},
                             .scheduler = from.scheduler,
                             .page = PageOf(from),
+                            .tell_pages = tells,
                             .times = world.times};
   options.scheduler.model_fingerprint.assign(kModel.begin(), kModel.end());
   options.scheduler.page_format = kPageFormat;
@@ -48,7 +50,7 @@ ServiceNode::ServiceNode(NodeId self, const ServiceWorker& from, const World& wo
     : world_(world),
       others_(std::move(others)),
       executor_(ExecutorOptions(from, world)),
-      core_(CoreOptions(from, world, self), world.schedule.now()) {
+      core_(CoreOptions(from, world, self, others_.news != nullptr), world.schedule.now()) {
   EventEndpoints events;
   if (others_.news) events.live = "sim";
   if (!from.tiers) {
@@ -88,25 +90,9 @@ void ServiceNode::Settle() {
 }
 
 void ServiceNode::TellNews() {
-  if (!tiers_) return;
-  PrefixLoader& loader = *core_.prefixes();
-  std::vector<KvEvent> news;
-  for (const PageChange& change : loader.TakePageChanges()) {
-    if (change.kind == PageChange::Kind::kStored) {
-      news.push_back(PageStored(change.key, &change.parent, {}, EventTier::kDevice));
-    } else {
-      news.push_back(PageRemoved(change.key, EventTier::kDevice));
-    }
-  }
-  for (const TierEvent& event : loader.TakeTierEvents()) {
-    const auto tier = static_cast<EventTier>(event.tier);
-    if (event.kind == TierEvent::Kind::kStored) {
-      news.push_back(PageStored(event.page.key, &event.page.parent, {}, tier));
-    } else {
-      news.push_back(PageRemoved(event.page.key, tier));
-    }
-  }
-  if (others_.news && !news.empty()) others_.news(std::move(news));
+  if (!others_.news) return;
+  std::vector<KvEvent> news = core_.TakeNews(kMostNews);
+  if (!news.empty()) others_.news(std::move(news));
 }
 
 void ServiceNode::Do(const DialAction& dial) {
