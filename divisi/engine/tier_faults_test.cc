@@ -80,12 +80,12 @@ TEST_F(TierFaultsTest, ASlowDiskIsGivenUpAndThenLeftAlone) {
     prompts.push_back(SomeTokens(150, static_cast<TokenId>(11 + 300 * i)));
   Fill(prompts);
   Process process({.host = kHost, .disk = directory_, .calls = calls_});
-  calls_->SlowReads(std::chrono::milliseconds(300));  // Of 150 tokens computing takes some 20.
+  calls_->SlowReads(std::chrono::seconds(1));  // Of 150 tokens computing takes some 20 ms.
   for (const auto& prompt : prompts) {
     const auto start = std::chrono::steady_clock::now();
     const Answer answer = process.Run(prompt);
-    // Nine pages would take 2.7 s. What was not begun yet is not waited for.
-    EXPECT_LT(Since(start), Seconds(1.5));
+    // Nine pages would take 9 s and more. What was not begun yet is not waited for.
+    EXPECT_LT(Since(start), Seconds(5));
     ExpectSame(answer, WithoutCache(prompt));
   }
   const PrefixLoaderStats stats = *process.stats().prefixes;
@@ -96,7 +96,7 @@ TEST_F(TierFaultsTest, ASlowDiskIsGivenUpAndThenLeftAlone) {
   process.PushOut();
   const auto start = std::chrono::steady_clock::now();
   process.Run(prompts[0]);
-  EXPECT_LT(Since(start), Seconds(1.5));
+  EXPECT_LT(Since(start), Seconds(5));
   EXPECT_GE(process.stats().prefixes->not_worth, not_worth);
 }
 
@@ -110,10 +110,10 @@ TEST_F(TierFaultsTest, ADiskThatDoesNotAnswerCostsABoundedWait) {
     for (int i = 0; i < 2; ++i) {
       auto start = std::chrono::steady_clock::now();
       ExpectSame(process.Run(prompt), expected);
-      EXPECT_LT(Since(start), Seconds(1.5));
+      EXPECT_LT(Since(start), Seconds(5));
       start = std::chrono::steady_clock::now();
       ExpectSame(process.Run(other), expected_other);
-      EXPECT_LT(Since(start), Seconds(1.5));
+      EXPECT_LT(Since(start), Seconds(5));
       process.PushOut();
     }
     // It ends, too, while the read still hangs: the thread that does is left behind,

@@ -60,6 +60,10 @@ struct TierIo::State {
     return loading && loading->reported && now - loading->given_up > kGrace;
   }
   bool SaveHangsLocked(Seconds now) const { return saving && now - saving->since > SaveTime(); }
+  bool SaveIsSlowLocked(Seconds now) const {
+    return saving && now - saving->since > options.device_wait;
+  }
+  static bool IsOfDevice(const SaveJob& job) { return job.save && job.save->from == Tier::kDevice; }
   Seconds SaveTime() const { return options.save_time; }
   bool LoadsLocked() const { return loading != nullptr || !loads.empty(); }
   void TallyLocked(const LoadTally& tally);
@@ -252,6 +256,9 @@ void TierIo::State::WaitLocked(std::unique_lock<std::mutex>& lock) {
   for (const auto& job : loads) next = std::min(next, job->load.deadline - now);
   if (loading && !loading->reported) next = std::min(next, loading->load.deadline + kGrace - now);
   if (saving && !saving->reported) next = std::min(next, saving->since + SaveTime() - now);
+  if (saving && std::ranges::any_of(quick, [](const auto& job) { return IsOfDevice(*job); })) {
+    next = std::min(next, saving->since + options.device_wait - now);
+  }
   if (!slow.empty()) next = std::min(next, slow.front()->since + options.patience - now);
   changed.wait_for(lock, Wait(next));
 }
@@ -269,6 +276,14 @@ void TierIo::State::EndLateLocked(Seconds now) {
 }
 
 void TierIo::State::EndLateSavesLocked(Seconds now) {
+  if (SaveIsSlowLocked(now)) {
+    for (auto* queue : {&quick, &slow}) {
+      std::erase_if(*queue, [&](const auto& job) {
+        if (IsOfDevice(*job)) FailSaveLocked(*job, "one before it takes too long");
+        return IsOfDevice(*job);
+      });
+    }
+  }
   if (!SaveHangsLocked(now)) return;
   FailSaveLocked(*saving, Format("not done within {}", HumanSeconds(SaveTime())));
   for (auto* queue : {&quick, &slow}) {
@@ -334,6 +349,10 @@ Result<void> TierIo::Save(PageSave save) {
   if (state_->SaveHangsLocked(state_->options.clock->Now())) {
     ++state_->stats.saves_refused;
     return Error{Code::kUnavailable, "a write of a tier of KV hangs"};
+  }
+  if (save.from == Tier::kDevice && state_->SaveIsSlowLocked(state_->options.clock->Now())) {
+    ++state_->stats.saves_refused;
+    return Error{Code::kUnavailable, "a save of KV takes long, and this one would hold a page"};
   }
   if (state_->saves_open >= state_->options.most_saves) {
     ++state_->stats.saves_refused;

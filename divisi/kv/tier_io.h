@@ -54,6 +54,9 @@ struct TierIoOptions {
   size_t most_loads = 64;  // Asked for and not yet polled.
   size_t most_saves = 256;
   Seconds save_time{30};  // Of one, from its start.
+  // What is to be saved from the device waits no longer behind one that takes so long, since its
+  // page can't be used again meanwhile; it is given up, and so are further ones until that ends.
+  Seconds device_wait{2};
   Seconds patience{1};
   Seconds stop{2};
   // Called from the threads when there is a result. It may not call back, nor wait for long.

@@ -377,6 +377,28 @@ TEST_F(TierIoTest, AHangingWriteEndsAndLeavesThePayloadAlone) {
   EXPECT_TRUE(io_->TakeSaves().empty());
 }
 
+// Its page is wanted: a request may wait for it.
+TEST_F(TierIoTest, WhatTheDeviceSavesDoesNotWaitBehindOneThatHangs) {
+  Start([](auto& options) { options.device_wait = Seconds(0.05); });
+  Fill(*host_, 1, 2);
+  disk_.trouble->Hang();
+  ASSERT_TRUE(
+      io_->Save(
+             {.id = 1, .header = NumberedPage(1, kShape), .from = Tier::kHost, .to = Tier::kDisk})
+          .ok());
+  AwaitStanding();
+  const auto payload = NumberedPayload(2, kShape);
+  ASSERT_TRUE(io_->Save({.id = 2, .header = NumberedPage(2, kShape), .payload = payload}).ok());
+  const SaveDone done = AwaitSave();
+  EXPECT_EQ(done.id, 2u);
+  EXPECT_FALSE(done.ok);
+  EXPECT_FALSE(io_->Save({.id = 3, .header = NumberedPage(3, kShape), .payload = payload}).ok());
+  disk_.trouble->Resume();
+  EXPECT_TRUE(AwaitSave().ok);
+  EXPECT_TRUE(io_->Save({.id = 4, .header = NumberedPage(2, kShape), .payload = payload}).ok());
+  EXPECT_TRUE(AwaitSave().ok);
+}
+
 TEST_F(TierIoTest, SavesToDiskStandBackBehindLoads) {
   Fill(*disk_.inner, 0, 1);
   disk_.trouble->Hang();
