@@ -76,7 +76,8 @@ class Server {
                           .disk_writes = DiskWrites::kAll},
                          logger_)
             .value();
-    engine_ = std::make_unique<Engine>(options, *executor_, clock_, tiers_.get());
+    engine_ =
+        std::make_unique<Engine>(options, *executor_, clock_, EngineKv{.tiers = tiers_.get()});
   }
   ~Server() { engine_.reset(); }
 
