@@ -42,7 +42,7 @@ Times Measure(ServiceScenario scenario, RoutePolicy policy) {
 
 TEST(ReplaySimTest, ExpectedTtftServesConversationsSoonest) {
   ServiceScenario scenario = Cluster(16);
-  scenario.requests = DrawConversations({.requests = 500, .sessions = PerSecond(14)}, 7);
+  scenario.requests = DrawConversations({.requests = 500, .sessions = PerSecond(20)}, 7);
   std::printf("%.2f requests a second\n", ArrivalRate(scenario.requests).value);
   const Times ours = Measure(scenario, RoutePolicy::kExpectedTtft);
   for (const RoutePolicy policy :
