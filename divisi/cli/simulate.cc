@@ -182,10 +182,10 @@ Result<std::vector<SimulatedRun>> Simulate(const SimulateOptions& options, const
 
 std::string SimulateTable(const std::vector<SimulatedRun>& runs) {
   std::string text =
-      Format("{:<24}{:>6}{:>8}{:>10}{:>10}{:>10}{:>10}{:>8}{:>11}{:>11}\n", "policy", "load",
+      Format("{:<24}{:>6}{:>8}{:>12}{:>12}{:>12}{:>12}{:>8}{:>11}{:>11}\n", "policy", "load",
              "speed", "mean", "p50", "p90", "p99", "hits", "computed", "from pool");
   for (const SimulatedRun& run : runs) {
-    text += Format("{:<24}{:>6.2f}{:>8.3f}{:>10}{:>10}{:>10}{:>10}{:>8.3f}{:>11}{:>11}\n",
+    text += Format("{:<24}{:>6.2f}{:>8.3f}{:>12}{:>12}{:>12}{:>12}{:>8.3f}{:>11}{:>11}\n",
                    NameOf(run), run.load, run.speed, HumanSeconds(run.mean), HumanSeconds(run.p50),
                    HumanSeconds(run.p90), HumanSeconds(run.p99), run.hit_rate, run.computed_tokens,
                    HumanBytes(run.from_pool));
