@@ -25,9 +25,7 @@ size_t PagesOf(const EventUpdate& update) {
 }  // namespace
 
 ClusterEvents::ClusterEvents(const Clock& clock, Logger& logger, std::function<void()> wake)
-    : clock_(clock),
-      logger_(logger),
-      subscriber_(EventSubscriber::Open(clock, logger, std::move(wake))) {}
+    : logger_(logger), subscriber_(EventSubscriber::Open(clock, logger, std::move(wake))) {}
 
 void ClusterEvents::Follow(const FollowAction& action) {
   const auto source = subscriber_->Follow({.endpoint = action.endpoints.live,

@@ -55,7 +55,6 @@ class ClusterEvents {
   };
   Result<void> FollowStore(Store& store);
 
-  const Clock& clock_;
   Logger& logger_;
   std::unique_ptr<EventSubscriber> subscriber_;
   std::map<NodeId, SourceId> members_;
