@@ -1,5 +1,4 @@
-// divisi simulate: its inputs and sums; and, where DIVISI_TRACES names a folder with the Mooncake
-// traces, that the default policy serves the recorded load soonest.
+// divisi simulate: its inputs and sums. What policies are worth: replay_sim_test.
 #include "divisi/cli/simulate.h"
 
 #include <gmock/gmock.h>
