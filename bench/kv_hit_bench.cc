@@ -237,6 +237,7 @@ class Measurement {
     DropFiles();
     const auto hit = server.Run(Prompt(0, 64));
     const double compute = server.Run(Prompt(0, 64)).ttft.value;
+    CHECK(hit.cached == settings_.prefix, "{} tokens were cached", hit.cached);
     Print("disk, and 64 new tokens", {hit.ttft.value}, read, compute);
     // Behind a prompt that takes longer than reading.
     DropFiles();
@@ -251,7 +252,7 @@ class Measurement {
 
   const Settings& settings_;
   const std::array<std::vector<TokenId>, 2> prefixes_;
-  int64_t prompts_ = 0;
+  int64_t prompts_ = getpid();  // Other ones than in earlier runs on this disk.
   std::optional<HugeMemory> source_, target_;
 };
 

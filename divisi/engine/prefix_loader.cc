@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "divisi/core/check.h"
@@ -84,6 +85,12 @@ Seconds PrefixLoader::State::ComputeTime(int64_t pages) const {
   return Or(speeds.per_token, kAssumedSpeeds.per_token) * static_cast<double>(pages * kBlockTokens);
 }
 
+// The first may take what there is: others compute meanwhile, and it would have to, too.
+int64_t PrefixLoader::State::Room() const {
+  if (reserved == 0 && options.most_loading > 0) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(options.most_loading - reserved, 0);
+}
+
 // How many of the run's first pages are worth reading: those that save the most.
 int64_t PrefixLoader::State::Worth(const std::vector<Tier>& run) const {
   const Seconds compute = ComputeTime(1);
@@ -108,7 +115,7 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   if (worth == 0) return AddAtOnce(std::move(candidate), now);
   const auto usable = static_cast<size_t>(Shareable(candidate.request));
   const int64_t present = scheduler.CachedPages(std::span(candidate.keys).first(usable));
-  worth = std::min(worth, options.most_loading - reserved);
+  worth = std::min(worth, Room());
   if (worth <= 0) {
     ++counts.no_room;
     return AddAtOnce(std::move(candidate), now);
@@ -216,9 +223,13 @@ PrefixLoaderStats PrefixLoader::stats() const {
 void PrefixLoader::Verify() const {
   state_->tiers.Verify();
   int64_t reserved = 0;
-  for (const auto& [id, waiting] : state_->requests) reserved += waiting.loading;
+  int64_t with_pages = 0;
+  for (const auto& [id, waiting] : state_->requests) {
+    reserved += waiting.loading;
+    with_pages += waiting.loading > 0;
+  }
   CHECK(reserved == state_->reserved, "{} pages reserved, not {}", reserved, state_->reserved);
-  CHECK(state_->reserved <= state_->options.most_loading || state_->options.most_loading == 0);
+  CHECK(state_->reserved <= state_->options.most_loading || with_pages == 1);
   CHECK(state_->counts.pages_used <= state_->counts.pages_read);
 }
 

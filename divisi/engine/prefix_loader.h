@@ -35,7 +35,8 @@ struct PrefixLoaderOptions {
   TierOptions tiers;
   Bytes page;                // Of KV
   int layers = 1;            // Of the model
-  int64_t most_loading = 0;  // Pages of loads, and of requests that wait with loaded pages
+  // Pages of loads, and of requests that wait with loaded pages; one alone may have more. 0: none.
+  int64_t most_loading = 0;
   bool follow = true;        // A step may wait at a gate
 };
 

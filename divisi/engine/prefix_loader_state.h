@@ -58,6 +58,7 @@ struct PrefixLoader::State {
   Result<void> AddAtOnce(Candidate candidate, Seconds now);
   void Expect(Seconds now);
   Result<void> Decide(Candidate candidate, const std::vector<Tier>& run, Seconds now);
+  int64_t Room() const;
   int64_t Worth(const std::vector<Tier>& run) const;
   Seconds ReadTime(Tier tier) const;
   Seconds ComputeTime(int64_t pages) const;

@@ -333,6 +333,22 @@ TEST(PrefixLoaderTest, WithoutRoomLaterRequestsComputeAtOnce) {
   for (RequestId id = 11; id <= 14; ++id) EXPECT_EQ(host.tokens_.at(id), host.tokens_.at(id - 10));
 }
 
+TEST(PrefixLoaderTest, AloneAPrefixMayBeLargerThanTheRoomForLoads) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.loader.tiers.host_pages = 100;
+  setup.loader.most_loading = 4;
+  Host host(setup, tiers);
+  ASSERT_TRUE(host.Add(Prompt(1, 150)).ok());
+  host.RunAll();
+  PushOut(host);
+  ASSERT_TRUE(host.Add(Prompt(2, 150)).ok());
+  EXPECT_EQ(host.loader_.stats().loading_pages, 9);
+  host.RunAll();
+  EXPECT_EQ(host.cached_.at(2), 144);
+  EXPECT_EQ(host.tokens_.at(2), Alone(Prompt(2, 150)));
+}
+
 TEST(PrefixLoaderTest, ReadingThatTakesLongerThanComputingIsNotBegun) {
   Tiers tiers;
   HostSetup setup;

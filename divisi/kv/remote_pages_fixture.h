@@ -172,7 +172,7 @@ class ScriptedPages final : public RemotePages {
       const auto object = pool_->Of(call.keys[0]);
       if (!object) return {.error = Error{Code::kNotFound, "no such object"}};
       if (object->size() > call.to.size()) return {.error = Error{Code::kOutOfRange, "too large"}};
-      std::memcpy(call.to.data(), object->data(), object->size());
+      std::ranges::copy(*object, call.to.begin());
       done.length = Bytes(static_cast<int64_t>(object->size()));
     } else if (call.kind == 'p') {
       pool_->Add(call.keys[0], call.object);
