@@ -81,7 +81,8 @@ const std::vector<Banned>& BannedCalls() {
        {"divisi/core/", "divisi/net/", "divisi/cli/", "divisi/serve/gateway", "divisi/serve/http_",
         "divisi/engine/engine.", "divisi/control/frame_connection", "divisi/control/page_carrier",
         "divisi/control/etcd_directory", "divisi/control/step_thread",
-        "divisi/control/store_client", "divisi/kv/event_socket", "divisi/kv/redis_store",
+        "divisi/control/store_client", "divisi/control/page_export", "divisi/kv/event_socket",
+        "divisi/kv/redis_store",
         // Reads and writes of pages that may hang.
         "divisi/kv/tier_io.",
         // Stands for a pool's thread in tests.

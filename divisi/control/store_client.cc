@@ -1,11 +1,14 @@
 #include "divisi/control/store_client.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <unordered_map>
 
 #include "divisi/control/cluster_message.h"
 #include "divisi/core/format.h"
@@ -25,6 +28,41 @@ std::string Name(const StoreAddress& address) {
   return Format("{}:{}", address.first, address.second);
 }
 
+// A session with a peer that is not asked ends after this.
+constexpr Seconds kPeerIdle{60};
+// Keys whose peer is remembered: those of a hundred long prompts. The oldest go first.
+constexpr size_t kMostDirections = size_t{1} << 17;
+
+// Which peer has a key, as was told last.
+class Directions {
+ public:
+  void Set(std::span<const BlockKey> keys, const StoreAddress& peer) {
+    for (const BlockKey& key : keys) {
+      if (by_key_.insert_or_assign(key, peer).second) order_.push_back(key);
+    }
+    for (; order_.size() > kMostDirections; order_.pop_front()) by_key_.erase(order_.front());
+  }
+  std::optional<StoreAddress> Of(const BlockKey& key) const {
+    const auto found = by_key_.find(key);
+    return found == by_key_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  std::unordered_map<BlockKey, StoreAddress, BlockKeyHash> by_key_;
+  std::deque<BlockKey> order_;
+};
+
+// HOST:PORT; of a port that is none, 0.
+StoreAddress AddressOf(const std::string& peer) {
+  const size_t colon = peer.rfind(':');
+  StoreAddress address{peer.substr(0, colon), 0};
+  if (colon == std::string::npos) return address;
+  const char* const end = peer.data() + peer.size();
+  const auto [stop, error] = std::from_chars(peer.data() + colon + 1, end, address.second);
+  if (error != std::errc() || stop != end) address.second = 0;
+  return address;
+}
+
 // What a port says that is not a store's, or wants TLS (frame_connection.h).
 std::string WhyNotAStore(std::span<const std::byte> frame) {
   const auto message = DecodeClusterMessage(frame);
@@ -40,7 +78,8 @@ class FrameStoreClient final : public RemotePages {
         clock_(clock),
         transport_(std::move(transport)),
         pool_(PoolOptions(options_), *transport_, memory, region),
-        nodes_(options_.nodes.size()),
+        addresses_(options_.nodes),
+        nodes_(addresses_.size()),
         loop_(std::make_unique<FrameLoop>()) {}
 
   Result<void> Start() {
@@ -70,6 +109,10 @@ class FrameStoreClient final : public RemotePages {
   uint64_t Clear(Seconds deadline) override {
     return Call({.kind = StoreCall::Kind::kClear}, deadline);
   }
+  void Direct(std::span<const BlockKey> keys, const std::string& peer) override {
+    const std::lock_guard lock(mutex_);
+    directions_.Set(keys, AddressOf(peer));
+  }
   std::vector<RemoteDone> Poll() override {
     const std::lock_guard lock(mutex_);
     return std::exchange(done_, {});
@@ -88,8 +131,12 @@ class FrameStoreClient final : public RemotePages {
     std::vector<std::byte> frame;
     std::optional<std::string> end;
   };
+  struct NewCall {
+    StorePool::Call call;
+    std::optional<StoreAddress> peer;
+  };
   struct Inbox {
-    std::vector<StorePool::Call> calls;
+    std::vector<NewCall> calls;
     std::vector<Heard> heard;
     bool stop = false;
   };
@@ -100,7 +147,9 @@ class FrameStoreClient final : public RemotePages {
   };
 
   static StorePoolOptions PoolOptions(const StoreClientOptions& options) {
-    StorePoolOptions pool{.copies = options.copies, .seed = options.seed};
+    StorePoolOptions pool{
+        .copies = options.copies, .directed = options.peers, .seed = options.seed};
+    if (options.peers) pool.link.on_demand = kPeerIdle;
     pool.link.self = options.self;
     pool.link.most_under_way = options.most_under_way;
     for (const StoreAddress& node : options.nodes) pool.nodes.push_back(Name(node));
@@ -118,7 +167,8 @@ class FrameStoreClient final : public RemotePages {
     call.deadline = clock_.Now() + deadline;
     const std::lock_guard lock(mutex_);
     call.number = ++last_call_;
-    inbox_.calls.push_back(std::move(call));
+    auto peer = options_.peers && !call.keys.empty() ? directions_.Of(call.keys[0]) : std::nullopt;
+    inbox_.calls.push_back({std::move(call), std::move(peer)});
     bell_.Ring();
     return last_call_;
   }
@@ -133,9 +183,10 @@ class FrameStoreClient final : public RemotePages {
       if (inbox.stop) break;
       const Seconds now = clock_.Now();
       for (Heard& heard : inbox.heard) Hear(heard, now);
-      for (StorePool::Call& call : inbox.calls) {
+      for (NewCall& made : inbox.calls) {
         ++open_;
-        pool_.Begin(std::move(call), now);
+        if (made.peer) made.call.node = NodeFor(*made.peer);
+        pool_.Begin(std::move(made.call), now);
       }
       const bool any = pool_.Step(now);
       for (StorePool::Output& output : pool_.TakeOutputs()) Give(output);
@@ -148,6 +199,16 @@ class FrameStoreClient final : public RemotePages {
       if (node.connection) node.connection->Close("this process ends");
     }
     transport_.reset();  // Nothing lands any more.
+  }
+
+  std::optional<size_t> NodeFor(const StoreAddress& peer) {
+    const auto node = pool_.NodeFor(Name(peer));
+    if (!node) return node;
+    const size_t count = std::max(nodes_.size(), *node + 1);
+    nodes_.resize(count);
+    addresses_.resize(count);
+    addresses_[*node] = peer;
+    return node;
   }
 
   void Tell(Seconds now) {
@@ -225,7 +286,7 @@ class FrameStoreClient final : public RemotePages {
   void Dial(size_t index) {
     const uint64_t life = ++nodes_[index].life;
     nodes_[index].spoke = false;
-    const auto& [host, port] = options_.nodes[index];
+    const auto& [host, port] = addresses_[index];
     loop_->Connect(host, port, kDial, [this, index, life](auto connection) {
       Leave([&](Inbox& inbox) {
         inbox.heard.push_back({.node = index, .life = life, .connection = std::move(connection)});
@@ -238,6 +299,7 @@ class FrameStoreClient final : public RemotePages {
   // The thread's own.
   std::unique_ptr<Transport> transport_;
   StorePool pool_;
+  std::vector<StoreAddress> addresses_;
   std::vector<Node> nodes_;
   int64_t open_ = 0;
   Seconds health_at_;
@@ -248,6 +310,7 @@ class FrameStoreClient final : public RemotePages {
   std::vector<RemoteDone> done_;
   std::vector<RemoteHealth> health_;
   uint64_t last_call_ = 0;
+  Directions directions_;
 
   std::unique_ptr<FrameLoop> loop_;  // Its thread uses what is above.
   std::thread thread_;
@@ -260,7 +323,7 @@ Result<std::unique_ptr<RemotePages>> MakeStoreClient(StoreClientOptions options,
                                                      std::span<std::byte> memory,
                                                      const Clock& clock) {
   const std::set<StoreAddress> different(options.nodes.begin(), options.nodes.end());
-  if (options.nodes.empty() || different.size() != options.nodes.size()) {
+  if (options.nodes.empty() == !options.peers || different.size() != options.nodes.size()) {
     return Error{Code::kInvalidArgument,
                  "a remote pool needs one or more nodes, each named once: HOST:PORT"};
   }

@@ -24,6 +24,9 @@ struct StoreClientOptions {
   NodeId self;  // The transport's.
   std::vector<StoreAddress> nodes;
   size_t copies = 1;  // 2: of each object, on two nodes.
+  // No nodes, but other workers' memory (page_export.h): gets alone, of keys that Direct gave a
+  // peer, which is connected to while it is asked.
+  bool peers = false;
   std::optional<TlsFiles> tls;
   uint64_t seed = 0;                        // Of backoffs.
   Bytes most_under_way{int64_t{64} << 20};  // To and from each node.
@@ -31,8 +34,8 @@ struct StoreClientOptions {
 };
 
 // memory: where gets' objects go; it and the clock outlive the result.
-// Errors: kInvalidArgument for no node, for one that is named twice, or for copies other than 1 and
-// 2; those of Transport::Register and FrameLoop::UseTls.
+// Errors: kInvalidArgument for no node (with peers, for any), for one that is named twice, or for
+// copies other than 1 and 2; those of Transport::Register and FrameLoop::UseTls.
 Result<std::unique_ptr<RemotePages>> MakeStoreClient(StoreClientOptions options,
                                                      std::unique_ptr<Transport> transport,
                                                      std::span<std::byte> memory,

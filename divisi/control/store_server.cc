@@ -30,8 +30,10 @@ class FrameStoreServer final : public StoreServer {
   FrameStoreServer(std::unique_ptr<Transport> transport, const StoreServerOptions& options,
                    const StoreMemory& memory, const Clock& clock, Logger& logger)
       : transport_(std::move(transport)),
-        node_({.self = options.self, .report_objects = options.events != nullptr}, *transport_,
-              memory.bytes, memory.region),
+        node_({.self = options.self,
+               .report_objects = options.events != nullptr,
+               .source = options.source},
+              *transport_, memory.bytes, memory.region),
         events_(options.events),
         clock_(clock),
         logger_(logger),

@@ -14,6 +14,7 @@
 #include "divisi/core/log.h"
 #include "divisi/kv/event_socket.h"
 #include "divisi/kv/store_message.h"
+#include "divisi/kv/store_source.h"
 #include "divisi/net/transport.h"
 
 namespace divisi {
@@ -24,6 +25,7 @@ struct StoreServerOptions {
   int port = 0;
   std::optional<TlsFiles> tls;
   EventPublisher* events = nullptr;  // Of what it keeps; outlives the server
+  StoreSource* source = nullptr;     // As of StoreNodeOptions; outlives the server
 };
 
 class StoreServer {

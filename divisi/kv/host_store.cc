@@ -20,6 +20,7 @@ class HostReader final : public PageReader {
   ~HostReader() override { store_.EndReading(slot_); }
 
   const PageHeader& header() const override { return head_.header; }
+  const PageHead& head() const { return head_; }
 
   Result<void> ReadLayers(int first, int count, std::span<std::byte> to) override {
     const auto layer = static_cast<size_t>(head_.header.shape.layer_bytes);
@@ -79,6 +80,23 @@ Result<std::unique_ptr<PageReader>> HostStore::Open(const BlockKey& key) {
   Slot& slot = slots_[static_cast<size_t>(found->second)];
   ++slot.readers;
   return std::unique_ptr<PageReader>(new HostReader(*this, found->second, slot.head));
+}
+
+bool HostStore::Has(const BlockKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return by_key_.contains(key);
+}
+
+divisi::Bytes HostStore::object_size() const {
+  return divisi::Bytes(static_cast<int64_t>(kPageHeadBytes) + shape_.PayloadBytes());
+}
+
+Result<void> HostStore::ReadObject(const BlockKey& key, std::span<std::byte> to) {
+  CHECK(to.size() == static_cast<size_t>(object_size().value));
+  ASSIGN_OR_RETURN(const auto reader, Open(key));
+  const auto head = EncodePageHead(static_cast<const HostReader&>(*reader).head());
+  std::ranges::copy(head, to.begin());
+  return reader->ReadLayers(0, shape_.layers, to.subspan(kPageHeadBytes));
 }
 
 Result<void> HostStore::Put(const PageHeader& header, std::span<const std::byte> payload) {

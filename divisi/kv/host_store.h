@@ -42,6 +42,13 @@ class HostStore final : public PageStore {
   void Remove(const BlockKey& key) override;
   bool in_memory() const override { return true; }
 
+  bool Has(const BlockKey& key) const;
+  // Of a page as an object (page_object.h).
+  divisi::Bytes object_size() const;
+  // The page as an object, each layer checked.
+  // Errors: those of Open and PageReader::ReadLayers.  Requires: to.size() == object_size().
+  Result<void> ReadObject(const BlockKey& key, std::span<std::byte> to);
+
   HostStoreStats stats() const;
   // The published bytes of a page; empty where it is not there. For tests, which damage them.
   std::span<std::byte> BytesOf(const BlockKey& key);

@@ -47,6 +47,11 @@ void RemoteHub::Remove(std::vector<BlockKey> keys, Seconds deadline) {
        [&](RemotePages& pages) { return pages.Remove(std::move(keys), deadline); });
 }
 
+void RemoteHub::Direct(std::span<const BlockKey> keys, const std::string& peer) {
+  const std::lock_guard lock(mutex_);
+  pages_->Direct(keys, peer);
+}
+
 std::vector<RemoteHealth> RemoteHub::health() const {
   const std::lock_guard lock(mutex_);
   return pages_->health();

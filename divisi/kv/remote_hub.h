@@ -44,6 +44,7 @@ class RemoteHub {
   void Put(const BlockKey& key, std::span<const std::byte> object, Seconds deadline, Sink sink);
   void Has(std::vector<BlockKey> keys, Seconds deadline, Sink sink);
   void Remove(std::vector<BlockKey> keys, Seconds deadline);
+  void Direct(std::span<const BlockKey> keys, const std::string& peer);
   std::vector<RemoteHealth> health() const;
 
  private:

@@ -61,6 +61,13 @@ class RemotePages {
   virtual uint64_t Remove(std::vector<BlockKey> keys, Seconds deadline) = 0;
   virtual uint64_t Clear(Seconds deadline) = 0;
 
+  // Of other workers' memory: these keys' gets go to that one, HOST:PORT, from now on. A pool knows
+  // itself where its objects are.
+  virtual void Direct(std::span<const BlockKey> keys, const std::string& peer) {
+    (void)keys;
+    (void)peer;
+  }
+
   // What ended since the last call.
   virtual std::vector<RemoteDone> Poll() = 0;
   virtual std::vector<RemoteHealth> health() const = 0;

@@ -51,12 +51,15 @@ StoreLink::StoreLink(const StoreLinkOptions& options, StoreTransport& transport,
       region_(region),
       random_(seed),
       backoff_(options.first_backoff) {
+  rested_ = options.on_demand.has_value();
   health_.reason = "not connected yet";
 }
 
-// Before its first session, and during one; not while it waits to try again.
+// Before its first session, and during one; not while it waits to try again. On demand, whenever
+// it may try.
 bool StoreLink::Usable() const {
   if (state_ == State::kReady) return true;
+  if (options_.on_demand) return state_ != State::kFencing && (state_ != State::kIdle || rested_);
   return state_ != State::kFencing && health_.failures == 0;
 }
 
@@ -296,6 +299,7 @@ bool StoreLink::Handle(const TransportEvent& event, Seconds now) {
         now);
   } else if (state_ == State::kJoining) {
     state_ = State::kReady;
+    used_at_ = now;
     backoff_ = options_.first_backoff;
     health_.ready = true;
     health_.reason.clear();
@@ -307,6 +311,9 @@ void StoreLink::Step(Seconds now) {
   switch (state_) {
     case State::kIdle:
       if (now < due_) break;
+      rested_ = true;
+      if (options_.on_demand && gets_.empty() && others_.empty()) break;
+      rested_ = false;
       Enter(State::kDialing, now);
       outputs_.push_back({.kind = Output::Kind::kDial});
       break;
@@ -328,6 +335,16 @@ void StoreLink::Step(Seconds now) {
     out_.emplace_back(StorePing{last_ping_});
   }
   Pump(now);
+  CheckIdle(now);
+}
+
+// A session that nobody needs ends without blame.
+void StoreLink::CheckIdle(Seconds now) {
+  if (!options_.on_demand || state_ != State::kReady) return;
+  if (!active_.empty()) used_at_ = now;
+  if (now < used_at_ + *options_.on_demand) return;
+  End("nothing was asked of it for long", now);
+  --health_.failures;
 }
 
 void StoreLink::CheckTime(Seconds now) {

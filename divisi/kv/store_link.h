@@ -32,6 +32,9 @@ struct StoreLinkOptions {
   Seconds first_backoff{0.1};
   Seconds most_backoff{5};
   Seconds ping{0.5};
+  // Connects when a call comes and ends the session after so long without one; absent: it always
+  // has one, or tries to.
+  std::optional<Seconds> on_demand;
 };
 
 // One call of one node.
@@ -79,6 +82,8 @@ class StoreLink {
   // Of calls as Begin numbered them.
   std::vector<RemoteDone> TakeDone();
   RemoteHealth health() const;
+  // No session, no call, nothing to wait for: it may be dropped.
+  bool idle() const { return state_ == State::kIdle && rested_ && gets_.empty(); }
 
  private:
   enum class State { kIdle, kDialing, kGreeting, kJoining, kReady, kFencing };
@@ -101,6 +106,7 @@ class StoreLink {
   void Pump(Seconds now);
   void Send(const StoreCall& call);
   void Finish(Calls::iterator active, RemoteDone done, Seconds now);
+  void CheckIdle(Seconds now);
   void CheckTime(Seconds now);
   void CheckCall(Active& active, Seconds now);
   void Measure(Seconds now);
@@ -112,6 +118,8 @@ class StoreLink {
   State state_ = State::kIdle;
   Seconds due_;  // Of the state: to dial, to give up, to fence again.
   Seconds backoff_;
+  bool rested_ = false;  // kIdle, on demand: may dial at once.
+  Seconds used_at_;
   Seconds ping_at_;
   std::map<uint64_t, Seconds> pings_;  // When each was sent
   uint64_t last_ping_ = 0;

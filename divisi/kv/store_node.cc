@@ -15,9 +15,25 @@ constexpr Seconds kCheckEvery{0.05};
 // no longer than that.
 constexpr Bytes kHeld{int64_t{4} << 20};
 constexpr Seconds kHold{0.4e-3};
+// Objects that one step takes from the source, so that the first of them leaves before the last is
+// copied.
+constexpr int kMostFetches = 4;
 
 StoreMessage Answer(uint64_t call, StoreStatus status, uint64_t value = 0) {
   return StoreAnswer{call, status, value};
+}
+
+bool Changes(const StoreMessage& message) {
+  return std::holds_alternative<StorePut>(message) ||
+         std::holds_alternative<StoreCommit>(message) ||
+         std::holds_alternative<StoreRemove>(message) ||
+         std::holds_alternative<StoreClear>(message);
+}
+
+Error ReadOnly() {
+  return {Code::kInvalidArgument,
+          "this is the host memory of a worker, which others only read; --kv-pool takes nodes of "
+          "`divisi store`"};
 }
 
 Error Breach(const std::string& what) {
@@ -108,6 +124,7 @@ Result<void> StoreNode::Join(Client& client) {
 Result<void> StoreNode::HandleCall(Clients::iterator client, const StoreMessage& message,
                                    Seconds now) {
   Client& c = client->second;
+  if (options_.source != nullptr && Changes(message)) return ReadOnly();
   if (const auto* get = std::get_if<StoreGet>(&message)) {
     if (c.waiting.size() + static_cast<size_t>(c.reads) >= kMaxStoreCalls) {
       return Breach("too many gets at once");
@@ -123,7 +140,10 @@ Result<void> StoreNode::HandleCall(Clients::iterator client, const StoreMessage&
     Cancel(c, *cancel);
   } else if (const auto* has = std::get_if<StoreHas>(&message)) {
     StoreHave have{has->call, {}};
-    for (const BlockKey& key : has->keys) have.have.push_back(space_.Has(key));
+    for (const BlockKey& key : has->keys) {
+      const bool there = options_.source != nullptr && options_.source->Has(key);
+      have.have.push_back(there || space_.Has(key));
+    }
     c.out.emplace_back(std::move(have));
   } else if (const auto* remove = std::get_if<StoreRemove>(&message)) {
     uint64_t removed = 0;
@@ -197,10 +217,42 @@ void StoreNode::Serve(Clients::iterator client) {
   if (c.state != State::kReady) return;
   while (!c.waiting.empty()) {
     if (c.reads > 0 && c.reading + c.waiting.front().room > kMaxStoreReading) return;
+    if (options_.source != nullptr && !Fetch(c.waiting.front().key)) return;
     const StoreGet get = c.waiting.front();
     c.waiting.pop_front();
     if (!Send(client, get)) return;
   }
+}
+
+// Whether any was served that waited for room or for others' turn.
+bool StoreNode::ServeAll() {
+  fetches_ = 0;
+  bool any = false;
+  for (auto client = clients_.begin(); client != clients_.end(); ++client) {
+    const size_t waiting = client->second.waiting.size();
+    Serve(client);
+    any = any || client->second.waiting.size() != waiting;
+  }
+  return any;
+}
+
+// Brings the object into the memory, where the source has it. False: later.
+bool StoreNode::Fetch(const BlockKey& key) {
+  StoreSource& source = *options_.source;
+  if (space_.Has(key) || !source.Has(key)) return true;
+  if (fetches_ >= kMostFetches) return false;
+  const auto placing = space_.Place(key, source.object_size());
+  if (placing.status == StoreStatus::kNoRoom) return false;
+  if (placing.status != StoreStatus::kOk) return true;
+  ++fetches_;
+  const auto to = memory_.subspan(static_cast<size_t>(placing.object.offset.value),
+                                  static_cast<size_t>(placing.object.length.value));
+  if (source.Read(key, to)) {
+    space_.Publish(placing.object.slot);
+  } else {
+    space_.Abandon(placing.object.slot);
+  }
+  return true;
 }
 
 // False where the connection can't take it: its loss ends the session.
@@ -291,7 +343,8 @@ bool StoreNode::Step(Seconds now) {
   while (transport_.pending()) Handle(*transport_.Next(), now);
   if (now >= check_at_) CheckTime(now);
   FenceAgain(now);
-  return first.has_value();
+  const bool served = options_.source != nullptr && ServeAll();
+  return first.has_value() || served;
 }
 
 void StoreNode::CheckTime(Seconds now) {

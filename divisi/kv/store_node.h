@@ -10,6 +10,8 @@
 //    others. One that does not commit in time ends.
 // 3. An object is visible once it was checked whole (page_object.h), and unchanged from then on.
 // 4. Readers pin what they are sent until the write's end is known, which the Transport bounds.
+// 5. With a source the memory holds copies of what is being sent, and was lately. A get waits until
+//    there is room for its object; a put ends its session.
 #pragma once
 
 #include <deque>
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "divisi/kv/store_message.h"
+#include "divisi/kv/store_source.h"
 #include "divisi/kv/store_space.h"
 #include "divisi/kv/store_transport.h"
 
@@ -35,6 +38,9 @@ struct StoreNodeOptions {
   // From a place to its commit: 2 MiB at a hundredth of 1 Gbit/s take 2 s.
   Seconds put_patience{10};
   bool report_objects = false;  // For TakeChanges
+  // Objects are read from there, by way of the node's memory, and clients only get and ask; null:
+  // clients put them. Outlives the node.
+  StoreSource* source = nullptr;
 };
 
 class StoreNode {
@@ -109,6 +115,8 @@ class StoreNode {
   void Commit(Client& client, const StoreCommit& commit);
   void Cancel(Client& client, const StoreCancel& cancel);
   void Serve(Clients::iterator client);
+  bool ServeAll();
+  bool Fetch(const BlockKey& key);
   bool Send(Clients::iterator client, const StoreGet& get);
   void Handle(const TransportEvent& event, Seconds now);
   void Sent(const TransportEvent& event, Seconds now);
@@ -133,6 +141,7 @@ class StoreNode {
   StoreCounters counters_;
   Seconds check_at_;
   bool holds_ = false;
+  int fetches_ = 0;  // Since the last Step
 };
 
 }  // namespace divisi

@@ -52,12 +52,37 @@ std::vector<size_t> StoreNodesOf(const BlockKey& key, std::span<const uint64_t> 
 
 StorePool::StorePool(const StorePoolOptions& options, Transport& transport,
                      std::span<std::byte> memory, const RegionDescriptor& region)
-    : options_(options), transport_(transport), memory_(memory) {
-  for (const std::string& node : options_.nodes) {
+    : options_(options),
+      transport_(transport),
+      memory_(memory),
+      region_(region),
+      names_(options.nodes) {
+  for (const std::string& node : names_) {
     seeds_.push_back(StoreNodeSeed(node));
-    links_.push_back(std::make_unique<StoreLink>(options_.link, transport_, region,
-                                                 options_.seed ^ seeds_.back()));
+    links_.push_back(MakeLink(node));
   }
+}
+
+std::unique_ptr<StoreLink> StorePool::MakeLink(const std::string& node) {
+  return std::make_unique<StoreLink>(options_.link, transport_, region_,
+                                     options_.seed ^ StoreNodeSeed(node));
+}
+
+std::optional<size_t> StorePool::NodeFor(const std::string& name) {
+  CHECK(options_.directed);
+  const auto found = std::ranges::find(names_, name);
+  if (found != names_.end()) return static_cast<size_t>(found - names_.begin());
+  if (names_.size() < kMostDirected) {
+    names_.push_back(name);
+    links_.push_back(MakeLink(name));
+    return names_.size() - 1;
+  }
+  const auto idle = std::ranges::find_if(links_, [](const auto& link) { return link->idle(); });
+  if (idle == links_.end()) return std::nullopt;
+  const auto index = static_cast<size_t>(idle - links_.begin());
+  *idle = MakeLink(name);
+  names_[index] = name;
+  return index;
 }
 
 // ---- Beginning
@@ -68,11 +93,15 @@ void StorePool::Begin(Call call, Seconds now) {
   open.call = std::move(call);
   open.done.call = number;
   const Call& c = open.call;
+  if (options_.directed && (c.kind != Kind::kGet || !c.node)) {
+    open.done.error = Error{Code::kUnavailable, "no other worker is named that has it"};
+    return Tell(open, now);
+  }
   switch (c.kind) {
     case Kind::kGet:
       CHECK(c.to.data() >= memory_.data() &&
             c.to.data() + c.to.size() <= memory_.data() + memory_.size());
-      open.nodes = StoreNodesOf(c.keys[0], seeds_, options_.copies);
+      open.nodes = c.node ? std::vector{*c.node} : StoreNodesOf(c.keys[0], seeds_, options_.copies);
       return BeginGet(open, now);
     case Kind::kPut:
       for (const size_t node : StoreNodesOf(c.keys[0], seeds_, options_.copies)) {
@@ -125,8 +154,7 @@ void StorePool::BeginHas(Open& open) {
 void StorePool::BeginPart(Open& open, size_t node, Part part, Seconds deadline) {
   if (!Usable(node)) {
     const RemoteHealth health = links_[node]->health();
-    open.done.error =
-        Error{Code::kUnavailable, options_.nodes[node] + " does not serve: " + health.reason};
+    open.done.error = Error{Code::kUnavailable, names_[node] + " does not serve: " + health.reason};
     return;
   }
   const Call& call = open.call;
@@ -258,7 +286,7 @@ std::vector<RemoteHealth> StorePool::health() const {
   std::vector<RemoteHealth> all;
   for (size_t node = 0; node < links_.size(); ++node) {
     all.push_back(links_[node]->health());
-    all.back().address = options_.nodes[node];
+    all.back().address = names_[node];
   }
   return all;
 }

@@ -3,11 +3,15 @@
 // is put to both, and a get that the first cannot serve goes to the second. A state machine over a
 // Transport; control/store_client.h runs it.
 //
+// Or, directed, of nodes that hold what they hold, other workers' host memory: each get names its
+// node, which is connected to while it is asked.
+//
 // Source: rendezvous (highest random weight) hashing, Thaler and Ravishankar 1998.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,10 +27,14 @@ std::vector<size_t> StoreNodesOf(const BlockKey& key, std::span<const uint64_t> 
 // What StoreNodesOf takes for a name.
 uint64_t StoreNodeSeed(std::string_view name);
 
+// As many as a PageDirectory knows holders.
+inline constexpr size_t kMostDirected = 256;
+
 struct StorePoolOptions {
   StoreLinkOptions link;
   std::vector<std::string> nodes;  // Their names: control addresses, in any order.
   size_t copies = 1;               // 1 or 2
+  bool directed = false;           // Nodes come by NodeFor, and there is nothing but gets of one
   uint64_t seed = 0;               // Of backoffs.
 };
 
@@ -49,8 +57,12 @@ class StorePool {
     std::span<std::byte> to;
     std::span<const std::byte> object;
     Seconds deadline;
+    std::optional<size_t> node;  // Directed; none: it fails.
   };
   void Begin(Call call, Seconds now);
+  // Directed: the node of that name, which may take the place of one that nobody asks any more;
+  // none where kMostDirected are in use.
+  std::optional<size_t> NodeFor(const std::string& name);
 
   void Dialed(size_t node, Result<void> result, Seconds now);
   void Receive(size_t node, std::span<const std::byte> frame, Seconds now);
@@ -88,9 +100,13 @@ class StorePool {
   void Tell(Open& open, Seconds now);
   void CheckTime(Seconds now);
 
+  std::unique_ptr<StoreLink> MakeLink(const std::string& node);
+
   const StorePoolOptions options_;
   StoreTransport transport_;
   const std::span<std::byte> memory_;
+  const RegionDescriptor region_;
+  std::vector<std::string> names_;
   std::vector<uint64_t> seeds_;
   std::vector<std::unique_ptr<StoreLink>> links_;
   std::map<uint64_t, Open> open_;
