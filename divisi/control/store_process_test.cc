@@ -209,6 +209,22 @@ TEST(StoreProcessTest, CarriesObjectsBetweenProcesses) {
   }
 }
 
+// Not a stranger's bounds: of a frame, and of time.
+TEST(StoreProcessTest, AClientThatWasWelcomedStays) {
+  Child node("node");
+  Client client({node.port()});
+  ASSERT_TRUE(client.Ready());
+  std::vector<BlockKey> many(kMaxStoreKeys);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = KeyOf(static_cast<int64_t>(i));
+  EXPECT_EQ(client.Wait(client.pages->Has(many, kSoon)), std::nullopt);
+  for (const Seconds end = TheClock().Now() + kHelloTime + Seconds(1); TheClock().Now() < end;) {
+    client.Step();
+  }
+  const auto health = client.pages->health();
+  EXPECT_TRUE(health[0].ready) << health[0].reason;
+  EXPECT_EQ(health[0].failures, 0);
+}
+
 // Killed at some moment of many puts and gets: each call ends, and soon.
 TEST(StoreProcessTest, ANodeKilledDuringPutAndGet) {
   for (const int wait_ms : {0, 1, 3}) {

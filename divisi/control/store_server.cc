@@ -134,6 +134,7 @@ class FrameStoreServer final : public StoreServer {
   void Give(StoreNode::Output& output) {
     const auto connection = connections_.find(output.session);
     if (connection == connections_.end()) return;
+    if (output.welcome) connection->second->Welcome();
     if (!output.frame.empty()) connection->second->Send(std::move(output.frame));
     if (!output.close) return;
     Log("client ended", output.session, output.why);

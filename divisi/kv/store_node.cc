@@ -331,6 +331,7 @@ void StoreNode::Handle(const TransportEvent& event, Seconds now) {
   }
   if (c.state != State::kConnecting) return;
   c.state = State::kReady;
+  c.welcome = true;
   c.out.emplace_back(StoreWelcome{.node = options_.self,
                                   .address = transport_->address(),
                                   .region = EncodeRegion(region_),
@@ -432,7 +433,8 @@ std::vector<StoreNode::Output> StoreNode::TakeOutputs(Seconds now) {
       const size_t count = std::min(kMaxStoreMessages, client.out.size() - at);
       outputs_.push_back({.session = session,
                           .frame = EncodeStoreFrame(
-                              std::span<const StoreMessage>(client.out).subspan(at, count))});
+                              std::span<const StoreMessage>(client.out).subspan(at, count)),
+                          .welcome = std::exchange(client.welcome, false)});
     }
     client.out.clear();
   }

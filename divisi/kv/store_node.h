@@ -49,7 +49,8 @@ class StoreNode {
   struct Output {
     Session session = 0;
     std::vector<std::byte> frame;
-    bool close = false;  // After the frame, which may be empty.
+    bool welcome = false;  // Before the frame: from now on the client is known.
+    bool close = false;    // After the frame, which may be empty.
     std::string why;
   };
 
@@ -81,6 +82,7 @@ class StoreNode {
   };
   struct Client {
     State state = State::kNew;
+    bool welcome = false;  // It is in `out`.
     NodeId node;
     RegionDescriptor region;
     std::string address;
