@@ -18,9 +18,11 @@ std::string NotesOf(const JsonMembers& candidate) {
   const auto add = [&notes](const std::string& note) {
     notes += notes.empty() ? note : "; " + note;
   };
-  for (const char* part : {"device", "host", "disk", "pool", "awaited"}) {
+  for (const char* part : {"device", "host", "disk", "pool", "peer", "awaited"}) {
     const int64_t tokens = candidate.Whole(Format("{}_tokens", part).c_str());
-    if (tokens > 0) parts += Format("{}{} {}", parts.empty() ? "" : ", ", tokens, part);
+    if (tokens == 0) continue;
+    parts += Format("{}{} {}", parts.empty() ? "" : ", ", tokens, part);
+    if (part == std::string_view("peer")) parts += " " + candidate.Text("peer");
   }
   add(parts.empty() ? "computed" : parts);
   if (candidate.Number("odds") < 1) add(Format("odds {:.3f}", candidate.Number("odds")));

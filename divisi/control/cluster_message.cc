@@ -125,6 +125,10 @@ void Put(WireWriter& out, const Request& request) {
   PutIds(out, request.stop_token_ids);
   out.Put(static_cast<int32_t>(request.prompt_logprobs));
   out.Put(std::string_view(request.cache_salt));
+  out.PutOptional(request.peer, [](WireWriter& w, const PrefixPeer& peer) {
+    w.Put(peer.address);
+    w.Put(peer.pages);
+  });
 }
 Request GetRequest(WireReader& in) {
   Request request;
@@ -135,6 +139,12 @@ Request GetRequest(WireReader& in) {
   request.prompt_logprobs = in.Get<int32_t>();
   request.cache_salt = in.GetText();
   in.Require(request.cache_salt.size() <= kMaxCacheSaltBytes);
+  request.peer = in.GetOptional<PrefixPeer>([](WireReader& r) {
+    PrefixPeer peer{.address = r.GetText()};
+    peer.pages = r.GetCount();
+    r.Require(peer.address.size() <= kMaxPeerAddressBytes);
+    return peer;
+  });
   return request;
 }
 
@@ -284,6 +294,8 @@ void Put(WireWriter& out, const HelloMessage& m) {
   }
   out.Put(static_cast<uint8_t>(m.pool));
   out.Put(m.layers);
+  out.Put(static_cast<uint8_t>(m.reads_peers));
+  out.Put(m.exported_at);
 }
 void Get(WireReader& in, HelloMessage& m) {
   m.node = GetNode(in);
@@ -313,6 +325,9 @@ void Get(WireReader& in, HelloMessage& m) {
   m.pool = in.GetBool();
   m.layers = in.Get<uint32_t>();
   in.Require(m.layers >= 1 && m.layers <= kMostLayers);
+  m.reads_peers = in.GetBool();
+  m.exported_at = in.GetText();
+  in.Require(m.exported_at.size() <= kMaxPeerAddressBytes);
 }
 void Put(WireWriter& out, const WelcomeMessage& m) { Put(out, m.gateway); }
 void Get(WireReader& in, WelcomeMessage& m) { m.gateway = GetNode(in); }

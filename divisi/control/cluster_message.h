@@ -18,7 +18,7 @@
 namespace divisi {
 
 // Raised with any change of a message.
-inline constexpr uint32_t kClusterProtocol = 6;
+inline constexpr uint32_t kClusterProtocol = 7;
 // A prompt of a million tokens is 4 MB; the bound keeps a stranger from asking for memory.
 inline constexpr uint32_t kMostFrameBytes = uint32_t{64} << 20;
 
@@ -59,8 +59,10 @@ struct HelloMessage {
   std::vector<std::byte> data_descriptor;
   uint32_t gateways = 1;  // That it is to be connected to, this one included
   EventEndpoints events;
-  bool pool = false;    // Its prompts' prefixes may come from the remote pool
-  uint32_t layers = 1;  // By which its computing follows reading; 1: it waits for all
+  bool pool = false;             // Its prompts' prefixes may come from the remote pool
+  uint32_t layers = 1;           // By which its computing follows reading; 1: it waits for all
+  bool reads_peers = false;      // Other workers' host memory (Request::peer)
+  std::string exported_at = "";  // HOST:PORT where others read its own; empty: they do not
 };
 // The gateway to a worker: it is in, as this gateway's.
 struct WelcomeMessage {

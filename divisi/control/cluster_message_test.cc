@@ -63,7 +63,7 @@ std::vector<ClusterMessage> Samples() {
       TakenMessage{id},
       ServeMessage{id, Sample()},
       TokensMessage{.id = id, .start = 2, .tokens = {token}, .finish = FinishReason::kStop},
-      TokensMessage{.id = id, .tokens = {token}, .found = PagesFound{1, 2, 3, 4}},
+      TokensMessage{.id = id, .tokens = {token}, .found = PagesFound{1, 2, 3, 4, 5}},
       TokensMessage{.id = id, .finish = FinishReason::kError, .error = Error{Code::kDataLoss, "x"}},
       RefusedMessage{id, Error{Code::kResourceExhausted, "full"}},
       RenewMessage{id, 6},
@@ -98,7 +98,7 @@ TEST(ClusterMessageTest, WhatWasFoundAndMeasuredComesThrough) {
   EXPECT_EQ(rates.read, Report().rates.read);
   EXPECT_EQ(rates.read_measured, Report().rates.read_measured);
   EXPECT_EQ(rates.lookup, Seconds(0.01));
-  const TokensMessage tokens{.id = {{7}, 8, 9}, .found = PagesFound{1, 2, 3, 4}};
+  const TokensMessage tokens{.id = {{7}, 8, 9}, .found = PagesFound{1, 2, 3, 4, 5}};
   const auto relay = DecodeClusterMessage(EncodeClusterMessage(RelayMessage{{1}, {2}, tokens}));
   EXPECT_EQ(std::get<TokensMessage>(std::get<RelayMessage>(*relay).message).found, tokens.found);
 }

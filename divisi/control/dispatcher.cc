@@ -61,6 +61,11 @@ void Dispatcher::State::Assign(uint64_t number, Job& job, const RouteOption& opt
   NoteReads(number, option, now);
   Promise(job, option, now);
   for (size_t t = 0; t < job.shown.size(); ++t) job.shown[t] = option.at.from[t] / kBlockTokens;
+  job.peer = option.at.peer;
+  job.request.peer.reset();
+  if (!job.peer) return;
+  job.request.peer = PrefixPeer{.address = nodes_.at(*job.peer).capacity.exported_at,
+                                .pages = option.at.cached / kBlockTokens};
 }
 
 void Dispatcher::State::Begin(uint64_t number, Job& job, const RouteOption& option, Seconds now) {

@@ -55,9 +55,11 @@ struct DispatchEvent {
 struct WorkerCapacity {
   int64_t max_sequences = 0;  // At once; 0: not known, a refusal tells
   int64_t step_tokens = 2048;
-  Bytes page;         // Bytes of one
-  bool pool = false;  // Its prompts' prefixes may come from the remote pool
-  int layers = 1;     // By which its computing follows reading; 1: it waits for all
+  Bytes page;                // Bytes of one
+  bool pool = false;         // Its prompts' prefixes may come from the remote pool
+  int layers = 1;            // By which its computing follows reading; 1: it waits for all
+  bool reads_peers = false;  // Other workers' host memory
+  std::string exported_at;   // Where others read its own; empty: they do not
 };
 
 struct WorkerLoad {

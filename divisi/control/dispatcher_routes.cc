@@ -90,11 +90,14 @@ PerSecond Dispatcher::State::ArrivalsAt(Seconds now) const {
 
 // ---- Choosing
 
-std::array<Bytes, 4> Dispatcher::State::ReadingOf(const Node& node, Seconds now) const {
-  std::array<Bytes, 4> left{};
+double Dispatcher::State::Node::Read::Left(Seconds now) const {
+  return now >= until ? 0 : std::min((until - now) / (until - from), 1.0);
+}
+
+std::array<Bytes, kSources> Dispatcher::State::ReadingOf(const Node& node, Seconds now) const {
+  std::array<Bytes, kSources> left{};
   for (const auto& [number, read] : node.reads) {
-    if (now >= read.until) continue;
-    const double part = std::min((read.until - now) / (read.until - read.from), 1.0);
+    const double part = read.Left(now);
     for (size_t t = 0; t < left.size(); ++t) left[t] += Scale(read.bytes[t], part);
   }
   return left;
@@ -170,6 +173,45 @@ void Dispatcher::State::FindPrefixes(std::span<const BlockKey> pages,
   for (size_t i = 0; i < workers.size(); ++i) workers[i].prefix = prefixes[i];
 }
 
+// A worker's link gives those that read from it now what they were measured to get, together.
+std::map<NodeId, SharedLink> Dispatcher::State::PeerLinks(Seconds now) const {
+  constexpr auto kPeer = static_cast<size_t>(Tier::kPeer);
+  std::map<NodeId, SharedLink> links;
+  for (const auto& [node, entry] : nodes_) {
+    for (const auto& [number, read] : entry.reads) {
+      const Bytes left = Scale(read.bytes[kPeer], read.Left(now));
+      if (!read.peer || left.value == 0) continue;
+      SharedLink& link = links[*read.peer];
+      link.rate = BytesPerSecond(link.rate.value + RatesOf(entry).read[kPeer].value);
+      link.under_way += left;
+      ++link.reads;
+    }
+  }
+  return links;
+}
+
+// Where what a worker lacks may be read in another's host memory.
+void Dispatcher::State::FindPeers(std::vector<RouteWorker>& workers, Seconds now) const {
+  if (directory_ == nullptr) return;
+  std::map<NodeId, SharedLink> links = PeerLinks(now);
+  std::vector<PeerHolder> holders;
+  std::vector<RoutePrefix> prefixes;
+  holders.reserve(workers.size());
+  prefixes.reserve(workers.size());
+  bool any = false;
+  for (const RouteWorker& worker : workers) {
+    const WorkerCapacity& capacity = nodes_.at(worker.node).capacity;
+    const bool gives = !capacity.exported_at.empty();
+    any = any || gives;
+    holders.push_back({.node = worker.node, .reads = capacity.reads_peers, .gives = gives});
+    if (gives && !links.empty()) holders.back().link = links[worker.node];
+    prefixes.push_back(worker.prefix);
+  }
+  if (!any) return;
+  divisi::FindPeers(*directory_, holders, prefixes);
+  for (size_t i = 0; i < workers.size(); ++i) workers[i].prefix.peer = prefixes[i].peer;
+}
+
 // Leaves out workers that have failed the job where others of their role have not.
 void Dispatcher::State::LeaveOutFailed(const Job& job, std::vector<RouteWorker>& workers) const {
   if (job.failed.empty()) return;
@@ -192,6 +234,7 @@ std::optional<RouteChoice> Dispatcher::State::Choose(const Job& job, Seconds now
   const auto has_room = [](const RouteWorker& worker) { return worker.room; };
   if (std::ranges::none_of(workers, has_room)) return std::nullopt;
   FindPrefixes(job.pages, workers, now);
+  FindPeers(workers, now);
   return ChooseRoute(job.prompt_tokens(), workers, Rules(workers, now), turns_);
 }
 
@@ -208,6 +251,7 @@ std::optional<RouteChoice> Dispatcher::State::Explain(const RouteQuestion& quest
       }
     }
   }
+  FindPeers(workers, now);
   RouteTurns turns = turns_;
   return ChooseRoute(question.prompt_tokens, workers, Rules(workers, now), turns);
 }
@@ -231,7 +275,7 @@ void Dispatcher::State::NoteReads(uint64_t number, const RouteOption& option, Se
   Node& node = nodes_.at(option.computes());
   Bytes page;
   for (const auto& [other, entry] : nodes_) page = std::max(page, entry.capacity.page);
-  Node::Read read{.from = now, .until = now + at.lookup + at.links + at.reading};
+  Node::Read read{.peer = at.peer, .from = now, .until = now + at.lookup + at.links + at.reading};
   for (size_t t = 1; t < read.bytes.size(); ++t) read.bytes[t] = page * PagesFor(at.from[t]);
   node.reads.insert_or_assign(number, read);
 }
@@ -249,8 +293,12 @@ void Dispatcher::State::Promise(const Job& job, const RouteOption& option, Secon
 // What the directory showed of the prefix was there or was not.
 void Dispatcher::State::Learn(const Job& job, NodeId node, const PagesFound& found) {
   if (directory_ == nullptr) return;
-  const std::array<int64_t, 4> there = PagesThere(job.shown, found);
-  for (size_t t = 0; t < there.size(); ++t) {
+  const PagesFound there = PagesThere(job.shown, found);
+  constexpr auto kPeer = static_cast<size_t>(Tier::kPeer);
+  if (job.peer && job.shown[kPeer] > 0) {
+    directory_->Used(*job.peer, Tier::kPeer, job.shown[kPeer], there[kPeer]);
+  }
+  for (size_t t = 0; t < kTiers; ++t) {
     if (job.shown[t] == 0) continue;
     directory_->Used(node, static_cast<Tier>(t), job.shown[t], there[t]);
   }

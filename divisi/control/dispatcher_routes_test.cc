@@ -15,16 +15,17 @@ using testing::ElementsAre;
 constexpr NodeId kSelf{1}, kFirst{11}, kSecond{12}, kThird{13}, kPrefill{21}, kDecode{31};
 constexpr auto kDisk = static_cast<size_t>(Tier::kDisk);
 constexpr auto kPool = static_cast<size_t>(Tier::kRemote);
+constexpr auto kPeer = static_cast<size_t>(Tier::kPeer);
 
-// 1 ms a token; a page of 16 kB in 1.6 ms from the disk and the pool.
+// 1 ms a token; a page of 16 kB in 1.6 ms from the disk, the pool and a peer.
 WorkerRates Rates() {
   WorkerRates rates{.step = Seconds(0),
                     .per_token = Seconds(1e-3),
                     .per_sequence = Seconds(0),
                     .steps = 1,
                     .prompt_steps = 1};
-  rates.read[kDisk] = rates.read[kPool] = BytesPerSecond(1e7);
-  rates.read_measured[kDisk] = rates.read_measured[kPool] = true;
+  rates.read[kDisk] = rates.read[kPool] = rates.read[kPeer] = BytesPerSecond(1e7);
+  rates.read_measured[kDisk] = rates.read_measured[kPool] = rates.read_measured[kPeer] = true;
   rates.lookup = Seconds(0);
   rates.lookup_measured = true;
   return rates;
@@ -48,7 +49,10 @@ class DispatcherRoutesTest : public testing::Test {
   void Join(std::initializer_list<NodeId> nodes, WorkerRole role = WorkerRole::kReplica) {
     for (const NodeId node : nodes) {
       CHECK(directory_.Join(node).ok());
-      dispatcher_->AddWorker(node, role, {.page = Bytes(16'000), .pool = true});
+      WorkerCapacity capacity{.page = Bytes(16'000), .pool = true};
+      capacity.reads_peers = peers_;
+      if (peers_) capacity.exported_at = "10.0.0.1:" + std::to_string(node.value);
+      dispatcher_->AddWorker(node, role, capacity);
       dispatcher_->Report(node, Rates(), 0, now_);
     }
   }
@@ -82,6 +86,7 @@ class DispatcherRoutesTest : public testing::Test {
         now_);
   }
 
+  bool peers_ = false;  // Workers read each other's host memory.
   Seconds now_{100};
   PageDirectory directory_;
   std::unique_ptr<Dispatcher> dispatcher_;
@@ -159,7 +164,7 @@ TEST_F(DispatcherRoutesTest, WhatWasNotThereIsLearned) {
   const double device = directory_.Odds(kFirst, Tier::kDevice);
   const double disk = directory_.Odds(kFirst, Tier::kDisk);
   const RouteOption option = Submit(turn);
-  EXPECT_THAT(option.at.from, ElementsAre(496, 0, 512, 0));
+  EXPECT_THAT(option.at.from, ElementsAre(496, 0, 512, 0, 0));
   // All of the device's, of the disk's 32 pages none.
   FirstToken(kFirst, {31, 0, 0, 0});
   EXPECT_GT(directory_.Odds(kFirst, Tier::kDevice), device);
@@ -235,6 +240,70 @@ TEST_F(DispatcherRoutesTest, AQuantileCountsOnWhatIsAlmostSurelyThere) {
   const Request turn = Prompt(1009);
   directory_.Stored(kSecond, Tier::kDevice, Pages(turn));
   EXPECT_NEAR(Submit(turn).expected().value, 1.009, 1e-9);  // 95 % are assumed.
+}
+
+// Its worker is busy: the other one is told where the prefix is.
+TEST_F(DispatcherRoutesTest, ABusyWorkersHostMemoryIsReadByAnother) {
+  peers_ = true;
+  Join({kFirst, kSecond});
+  const Request turn = Prompt(1009);
+  directory_.Stored(kFirst, Tier::kHost, Pages(turn));
+  dispatcher_->Report(kFirst, Rates(), 2000, now_);
+  const RouteOption option = Submit(turn);
+  EXPECT_EQ(option.target, kSecond);
+  EXPECT_EQ(option.at.from[kPeer], 1008);
+  EXPECT_EQ(option.at.peer, kFirst);
+  EXPECT_NEAR(option.at.reading.value, 0.1008, 1e-6);
+  const auto sent = dispatcher_->TakeMessages();
+  ASSERT_EQ(sent.size(), 1u);
+  const auto* serve = std::get_if<ServeMessage>(&sent[0].message);
+  ASSERT_TRUE(serve != nullptr);
+  EXPECT_EQ(serve->request.peer, (PrefixPeer{"10.0.0.1:11", 63}));
+  const auto name = [](NodeId node) { return "w" + std::to_string(node.value); };
+  EXPECT_NE(note_.choice.Text(name).find("1008 peer w11"), std::string::npos);
+  // Half of it was there.
+  const double odds = directory_.Odds(kFirst, Tier::kPeer);
+  const double own = directory_.Odds(kFirst, Tier::kHost);
+  FirstToken(kSecond, {0, 0, 0, 0, 31});
+  EXPECT_LT(directory_.Odds(kFirst, Tier::kPeer), odds - 0.05);
+  EXPECT_EQ(directory_.Odds(kFirst, Tier::kHost), own);
+}
+
+TEST_F(DispatcherRoutesTest, ReadersOfAPeerShareItsLink) {
+  peers_ = true;
+  Join({kFirst, kSecond, kThird});
+  const Request one = Prompt(1009), two = Prompt(1009, 5000);
+  for (const Request& request : {one, two}) {
+    directory_.Stored(kFirst, Tier::kHost, Pages(request));
+  }
+  dispatcher_->Report(kFirst, Rates(), 3000, now_);
+  EXPECT_NEAR(Submit(one).at.reading.value, 0.1008, 1e-6);
+  const RouteOption second = Submit(two);
+  EXPECT_EQ(second.at.peer, kFirst);
+  EXPECT_NEAR(second.at.reading.value, 0.2016, 1e-6);
+}
+
+// An attempt that goes elsewhere is not told of what the one before was.
+TEST_F(DispatcherRoutesTest, APeerIsOfOneAttempt) {
+  peers_ = true;
+  Join({kFirst, kSecond});
+  const Request turn = Prompt(1009);
+  directory_.Stored(kFirst, Tier::kHost, Pages(turn));
+  dispatcher_->Report(kFirst, Rates(), 2000, now_);
+  ASSERT_EQ(Target(turn), kSecond);
+  dispatcher_->TakeMessages();
+  dispatcher_->Report(kFirst, Rates(), 0, now_);
+  dispatcher_->RemoveWorker(kSecond, now_);
+  now_ += Seconds(1);
+  dispatcher_->Tick(now_);
+  for (const Outgoing& sent : dispatcher_->TakeMessages()) {
+    if (const auto* serve = std::get_if<ServeMessage>(&sent.message)) {
+      EXPECT_EQ(sent.to, kFirst);
+      EXPECT_FALSE(serve->request.peer);
+      return;
+    }
+  }
+  ADD_FAILURE() << "it was not tried again";
 }
 
 TEST_F(DispatcherRoutesTest, ADecodeWorkersPagesCount) {

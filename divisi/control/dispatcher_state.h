@@ -51,6 +51,7 @@ class Dispatcher::State {
     std::optional<NodeId> prefill;  // Of this attempt
     std::optional<NodeId> decode;   // Or who runs the whole of it
     PagesFound shown{};             // Pages of the prefix that it counts on, by tier
+    std::optional<NodeId> peer;     // Whose kPeer's are
     int64_t have = 0;               // Tokens that the client has
     Seconds give_up_at;             // Before the first token
     Seconds begun_at;               // The phase
@@ -79,8 +80,10 @@ class Dispatcher::State {
     Seconds others;
     // What it is expected to read for prompts that are not through.
     struct Read {
-      std::array<Bytes, 4> bytes{};  // By tier
+      std::array<Bytes, kSources> bytes{};  // By tier
+      std::optional<NodeId> peer;
       Seconds from, until;
+      double Left(Seconds now) const;  // Of it, 0 to 1
     };
     std::map<uint64_t, Read> reads;
 
@@ -96,7 +99,7 @@ class Dispatcher::State {
   struct MeanRates {
     WorkerRates rates{.step = {}, .per_token = {}, .per_sequence = {}, .read = {}, .lookup = {}};
     double prompts = 0, steps = 0, lookups = 0;
-    std::array<double, 4> reads{};
+    std::array<double, kSources> reads{};
     void Take(const WorkerRates& measured);
     void Finish();
   };
@@ -147,12 +150,14 @@ class Dispatcher::State {
   WorkerRates RatesOf(const Node& node) const;
   void NoteArrival(Seconds now);
   PerSecond ArrivalsAt(Seconds now) const;
-  std::array<Bytes, 4> ReadingOf(const Node& node, Seconds now) const;
+  std::array<Bytes, kSources> ReadingOf(const Node& node, Seconds now) const;
   std::vector<RouteWorker> Workers(Seconds now) const;
   SharedLink PoolLink(std::span<const RouteWorker> workers) const;
   RouteRules Rules(std::span<const RouteWorker> workers, Seconds now) const;
   void FindPrefixes(std::span<const BlockKey> pages, std::vector<RouteWorker>& workers,
                     Seconds now) const;
+  void FindPeers(std::vector<RouteWorker>& workers, Seconds now) const;
+  std::map<NodeId, SharedLink> PeerLinks(Seconds now) const;
   void LeaveOutFailed(const Job& job, std::vector<RouteWorker>& workers) const;
   std::optional<RouteChoice> Choose(const Job& job, Seconds now);
   void NoteReads(uint64_t number, const RouteOption& option, Seconds now);

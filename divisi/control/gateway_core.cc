@@ -160,7 +160,9 @@ void GatewayCore::Do(JoinedAction& action, Seconds) {
                          .step_tokens = hello.step_tokens,
                          .page = Bytes(hello.page_bytes),
                          .pool = hello.pool,
-                         .layers = static_cast<int>(hello.layers)});
+                         .layers = static_cast<int>(hello.layers),
+                         .reads_peers = hello.reads_peers,
+                         .exported_at = hello.exported_at});
 }
 
 void GatewayCore::Do(DrainAction& action, Seconds now) {

@@ -38,6 +38,7 @@
 #include "divisi/core/result.h"
 #include "divisi/core/units.h"
 #include "divisi/engine/request.h"
+#include "divisi/plan/kv_tiers.h"
 
 namespace divisi {
 
@@ -69,7 +70,7 @@ struct PrefillMessage {
   int64_t present = 0;
 };
 // Of a prompt's prefix, [t]: pages that who computed it found in its Tier t.
-using PagesFound = std::array<int64_t, 4>;
+using PagesFound = std::array<int64_t, kSources>;
 // P to D, after its last write: the prompt is there, and this is the first token.
 struct HandoverMessage {
   TransferId id;

@@ -228,10 +228,10 @@ class Choosing {
 };
 
 // "; 960 tokens cached: 480 device, 480 disk; odds 0.90, mean 55.00", where there are any.
-std::string PrefixText(const RouteOption& option) {
+std::string PrefixText(const RouteOption& option, const std::function<std::string(NodeId)>& name) {
   const RouteEstimate& at = option.at;
   if (at.cached == 0) return "";
-  constexpr const char* kTiers[] = {"device", "host", "disk", "pool"};
+  constexpr const char* kTiers[] = {"device", "host", "disk", "pool", "peer"};
   std::string text = Format("; {} tokens cached:", at.cached);
   const char* separator = " ";
   for (size_t t = 0; t < at.from.size(); ++t) {
@@ -239,6 +239,7 @@ std::string PrefixText(const RouteOption& option) {
     text += Format("{}{} {}", separator, at.from[t], kTiers[t]);
     separator = ", ";
   }
+  if (at.peer) text += " " + name(*at.peer);
   if (at.awaited > 0) text += Format("{}{} awaited", separator, at.awaited);
   if (at.odds < 1) {
     text += Format("; odds {:.3f}, expected {:.2f}", at.odds, option.expected().value * 1e3);
@@ -253,7 +254,7 @@ std::string TextOf(const RouteOption& option, const std::function<std::string(No
   std::string text = Format("{}{} ttft {:.2f} ms (queue {:.2f}, ready {:.2f}, compute {:.2f}", way,
                             name(option.target), option.ttft().value * 1e3, times.queue.value * 1e3,
                             times.ready.value * 1e3, times.compute.value * 1e3);
-  text += PrefixText(option);
+  text += PrefixText(option, name);
   if (option.at.delay > Seconds(0)) {
     text += Format("; others {:.2f} later", option.at.delay.value * 1e3);
   }

@@ -10,11 +10,13 @@
 namespace divisi {
 namespace {
 
-// Nothing, the parts of four tiers, and what is promised.
-constexpr int kMostDepths = 6;
+// Nothing, the parts of four tiers, a peer's, and what is promised.
+constexpr int kMostDepths = 7;
 // One for each depth's end, and a device's copy found in host memory.
 constexpr int kMostPoints = kMostDepths + 1;
+constexpr auto kDisk = static_cast<size_t>(Tier::kDisk);
 constexpr auto kPool = static_cast<size_t>(Tier::kRemote);
+constexpr auto kPeer = static_cast<size_t>(Tier::kPeer);
 
 // Prefixes are shared in whole pages, and the last token is always computed.
 int64_t Usable(int64_t tokens, int64_t prompt) {
@@ -30,8 +32,8 @@ class Estimating {
   RouteEstimate Best() {
     Deepen({}, 0, 1);
     RouteEstimate part;
-    int device = 0;
-    for (size_t t = 0; t < 4; ++t) {
+    int device = 0, own = 0;
+    for (size_t t = 0; t < kTiers; ++t) {
       const int64_t more = Usable(worker_.prefix.tokens[t], tokens_) - part.cached;
       if (more > 0) {
         part.cached += more;
@@ -39,7 +41,9 @@ class Estimating {
         Deepen(part, count_ - 1, worker_.prefix.odds[t]);
       }
       if (t == 0) device = count_ - 1;
+      if (t == kDisk) own = count_ - 1;
     }
+    AddPeer(own);
     AddPromised(device);
     int best = 0;
     for (int i = 0; i < count_; ++i) {
@@ -51,6 +55,18 @@ class Estimating {
   }
 
  private:
+  // What follows the worker's own tiers is read from a peer.
+  void AddPeer(int own) {
+    const RoutePrefix::Peer& peer = worker_.prefix.peer;
+    RouteEstimate part = depths_[own];
+    const int64_t more = Usable(peer.tokens, tokens_) - part.cached;
+    if (more <= 0) return;
+    part.cached += more;
+    part.from[kPeer] = more;
+    part.peer = peer.node;
+    Deepen(part, own, peer.odds);
+  }
+
   // What follows the device's own pages is computed by a prompt ahead, which then has them there.
   void AddPromised(int device) {
     if (worker_.prefix.promised <= worker_.prefix.tokens.back()) return;
@@ -90,21 +106,31 @@ class Estimating {
   void SetReads(RouteEstimate& at) const {
     at.reading = at.links = at.lookup = Seconds(0);
     const WorkerRates& rates = worker_.rates;
-    for (size_t t = 1; t < 4; ++t) at.reading += TimeToMove(BytesOf(at.from[t]), rates.read[t]);
-    if (worker_.asks_pool && LacksSome()) at.lookup = rates.lookup;
+    for (size_t t = 1; t < kSources; ++t) {
+      at.reading += TimeToMove(BytesOf(at.from[t]), rates.read[t]);
+    }
+    // Who is given a peer does not ask.
+    if (worker_.asks_pool && LacksSome() && at.from[kPeer] == 0) at.lookup = rates.lookup;
     if (at.reading == Seconds(0)) return;
-    for (size_t t = 1; t < 4; ++t) at.links += TimeToMove(worker_.reading[t], rates.read[t]);
-    const Bytes remote = BytesOf(at.from[kPool]);
-    if (remote.value == 0) return;
-    at.lookup = rates.lookup;
-    if (setting_.pool.rate.value <= 0) return;
-    const Seconds shared = TimeToShare(remote, setting_.pool);
-    at.reading += std::max(shared - TimeToMove(remote, rates.read[kPool]), Seconds(0));
+    for (size_t t = 1; t < kSources; ++t) {
+      at.links += TimeToMove(worker_.reading[t], rates.read[t]);
+    }
+    if (at.from[kPool] > 0) at.lookup = rates.lookup;
+    Share(at, kPool, setting_.pool);
+    Share(at, kPeer, worker_.prefix.peer.link);
+  }
+
+  // What others who read there now make it longer.
+  void Share(RouteEstimate& at, size_t source, const SharedLink& link) const {
+    const Bytes bytes = BytesOf(at.from[source]);
+    if (bytes.value == 0 || link.rate.value <= 0) return;
+    const Seconds alone = TimeToMove(bytes, worker_.rates.read[source]);
+    at.reading += std::max(TimeToShare(bytes, link) - alone, Seconds(0));
   }
 
   // Of what the prompt can share, in the worker's own tiers.
   bool LacksSome() const {
-    const int64_t own = worker_.prefix.tokens[static_cast<size_t>(Tier::kDisk)];
+    const int64_t own = worker_.prefix.tokens[kDisk];
     return Usable(own, tokens_) < Usable(tokens_, tokens_);
   }
 
@@ -147,7 +173,7 @@ class Estimating {
   double AddHostCopy(const RouteEstimate& device, double gone, Add add) const {
     const double there = gone * worker_.prefix.odds[static_cast<size_t>(Tier::kHost)];
     RouteEstimate found = device;
-    found.from = {0, device.from[0], 0, 0};
+    found.from = {0, device.from[0]};
     SetReady(found);
     add(there, found.times.Overlapped() <= depths_[0].times.Overlapped() ? found : depths_[0]);
     return there;

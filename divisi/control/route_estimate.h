@@ -8,6 +8,9 @@
 //      (LayerwiseLoad, plan/kv_tiers.h); pages that a prompt ahead computes, with that prompt
 //   C  the prompt's tokens that are not there, attention to those that are included
 //
+// Another worker's host memory is one more source, in the place of the pool: the worker's own
+// tiers, and from where they end what that one has.
+//
 // A worker can use its prefix to any of its tiers' depths: what is on the device alone, what is in
 // host memory too, and so on, or nothing; the depth with the least cost is taken. So reading less
 // and computing more wins where it is sooner.
@@ -39,9 +42,17 @@ Result<WorkerRole> ParseRole(const std::string& name);
 // How much of a request's prefix a worker can have without computing it, in tokens from its
 // beginning, as the directory shows it (kv/page_directory.h).
 struct RoutePrefix {
+  // Another worker, whose host memory has more of it than this one's own tiers.
+  struct Peer {
+    NodeId node;
+    int64_t tokens = 0;  // From the prompt's beginning; 0: there is none
+    double odds = 1;     // That what is shown there comes
+    SharedLink link;     // From it, with those who read there now. No rate: nobody does
+  };
   std::array<int64_t, 4> tokens{};         // [t]: in Tier t or a faster one
   std::array<double, 4> odds{1, 1, 1, 1};  // [t]: that a copy shown in Tier t is there
   int64_t promised = 0;                    // There, or being computed there
+  Peer peer;
 };
 
 // A worker that takes requests.
@@ -55,8 +66,9 @@ struct RouteWorker {
   int64_t chunk = 2048;  // Prompt tokens that a step takes
   WorkerRates rates;
   RoutePrefix prefix;
-  std::array<Bytes, 4> reading{};  // [t]: that it reads from Tier t for others, not yet there
-  bool asks_pool = false;          // For what it lacks of a prompt, before it computes any of it
+  std::array<Bytes, kSources>
+      reading{};           // [t]: that it reads from Tier t for others, not yet there
+  bool asks_pool = false;  // For what it lacks of a prompt, before it computes any of it
 };
 
 // What is made as short as can be.
@@ -84,10 +96,11 @@ struct RouteSetting {
 };
 
 struct RouteEstimate {
-  int64_t cached = 0;              // Tokens that need no computing:
-  std::array<int64_t, 4> from{};   // [t]: of them, in Tier t,
-  int64_t awaited = 0;             // and those that a prompt ahead computes
-  RouteTimes times;                // Where all of it is there
+  int64_t cached = 0;                    // Tokens that need no computing:
+  std::array<int64_t, kSources> from{};  // [t]: of them, in Tier t,
+  std::optional<NodeId> peer;            // whose kPeer's are,
+  int64_t awaited = 0;                   // and those that a prompt ahead computes
+  RouteTimes times;                      // Where all of it is there
   Seconds lookup, links, reading;  // R without layers: the pool's answer, reads ahead, its own
   Seconds work;                    // W
   double odds = 1;                 // That all of it is there

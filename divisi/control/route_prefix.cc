@@ -1,6 +1,7 @@
 #include "divisi/control/route_prefix.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace divisi {
 
@@ -13,9 +14,8 @@ std::vector<BlockKey> SharedPromptKeys(KeySpace space, const Request& request) {
   return keys;
 }
 
-std::array<int64_t, 4> PagesThere(const std::array<int64_t, 4>& shown,
-                                  const std::array<int64_t, 4>& found) {
-  std::array<int64_t, 4> there{};
+PagesFound PagesThere(const PagesFound& shown, const PagesFound& found) {
+  PagesFound there{};
   int64_t before = 0, found_by = 0;
   for (size_t t = 0; t < there.size(); ++t) {
     found_by += found[t];
@@ -47,6 +47,39 @@ std::vector<RoutePrefix> RoutePrefixes(PageDirectory& directory, std::span<const
     prefix.promised = int64_t{std::max(any, match.promised)} * kBlockTokens;
   }
   return prefixes;
+}
+
+void FindPeers(const PageDirectory& directory, std::span<const PeerHolder> holders,
+               std::span<RoutePrefix> prefixes) {
+  constexpr auto kHost = static_cast<size_t>(Tier::kHost);
+  constexpr auto kDisk = static_cast<size_t>(Tier::kDisk);
+  // The one that has most, of like ones that with the least to send; and for itself the next.
+  const size_t none = holders.size();
+  size_t best = none, second = none;
+  const auto before = [&](size_t a, size_t b) {
+    if (b == none) return true;
+    const int64_t more = prefixes[a].tokens[kHost] - prefixes[b].tokens[kHost];
+    return more > 0 || (more == 0 && holders[a].link.under_way < holders[b].link.under_way);
+  };
+  for (size_t i = 0; i < holders.size(); ++i) {
+    if (!holders[i].gives || prefixes[i].tokens[kHost] == 0) continue;
+    if (before(i, best)) {
+      second = std::exchange(best, i);
+    } else if (before(i, second)) {
+      second = i;
+    }
+  }
+  for (size_t i = 0; i < holders.size(); ++i) {
+    const size_t peer = i == best ? second : best;
+    prefixes[i].peer = {};
+    if (!holders[i].reads || peer == none) continue;
+    const int64_t tokens = prefixes[peer].tokens[kHost];
+    if (tokens <= prefixes[i].tokens[kDisk]) continue;
+    prefixes[i].peer = {.node = holders[peer].node,
+                        .tokens = tokens,
+                        .odds = directory.Odds(holders[peer].node, Tier::kPeer),
+                        .link = holders[peer].link};
+  }
 }
 
 }  // namespace divisi

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "divisi/control/handoff.h"
 #include "divisi/control/route_choice.h"
 #include "divisi/core/ids.h"
 #include "divisi/engine/request.h"
@@ -32,9 +33,20 @@ struct PrefixHolder {
 std::vector<RoutePrefix> RoutePrefixes(PageDirectory& directory, std::span<const BlockKey> keys,
                                        std::span<const PrefixHolder> holders, Seconds now);
 
+// Who reads the others' host memory is told the one that has most of it, where that is more than
+// its own tiers have.
+struct PeerHolder {
+  NodeId node;
+  bool reads = false;  // It reads others'
+  bool gives = false;  // Others read its
+  SharedLink link;     // As of RoutePrefix::Peer
+};
+// holders, prefixes: in one order.
+void FindPeers(const PageDirectory& directory, std::span<const PeerHolder> holders,
+               std::span<RoutePrefix> prefixes);
+
 // Of pages that were shown in each tier, those that were there: found in that tier or a faster one,
 // and not counted for a faster tier's. [t]: Tier t.
-std::array<int64_t, 4> PagesThere(const std::array<int64_t, 4>& shown,
-                                  const std::array<int64_t, 4>& found);
+PagesFound PagesThere(const PagesFound& shown, const PagesFound& found);
 
 }  // namespace divisi

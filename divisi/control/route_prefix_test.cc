@@ -76,13 +76,63 @@ TEST(RoutePrefixTest, OddsAreThoseLearnedOfTheWorker) {
 
 // Found in a faster tier than was shown counts, in a slower one it does not.
 TEST(RoutePrefixTest, PagesThatWereShownWereThereOrNot) {
-  const Tokens shown{10, 0, 6, 0};
+  const PagesFound shown{10, 0, 6, 0};
   EXPECT_EQ(PagesThere(shown, {10, 0, 6, 0}), shown);
   EXPECT_EQ(PagesThere(shown, {16, 0, 0, 0}), shown);
-  EXPECT_EQ(PagesThere(shown, {10, 3, 0, 0}), (Tokens{10, 0, 3, 0}));
-  EXPECT_EQ(PagesThere(shown, {0, 16, 0, 0}), (Tokens{0, 0, 6, 0}));
-  EXPECT_EQ(PagesThere(shown, {4, 0, 0, 9}), (Tokens{4, 0, 0, 0}));
+  EXPECT_EQ(PagesThere(shown, {10, 3, 0, 0}), (PagesFound{10, 0, 3, 0}));
+  EXPECT_EQ(PagesThere(shown, {0, 16, 0, 0}), (PagesFound{0, 0, 6, 0}));
+  EXPECT_EQ(PagesThere(shown, {4, 0, 0, 9}), (PagesFound{4, 0, 0, 0}));
   EXPECT_EQ(PagesThere(shown, {99, 99, 99, 99}), shown);
+}
+
+// Host memory has 80 tokens of it at the first, 64 at the second, none at the third.
+TEST(RoutePrefixTest, APeerIsAnotherThatHasMoreInHostMemory) {
+  PageDirectory directory = Directory();
+  constexpr NodeId kThird{13};
+  ASSERT_TRUE(directory.Join(kThird).ok());
+  const auto keys = SharedPromptKeys({}, Asking(161));
+  const std::span all(keys);
+  directory.Stored(kFirst, Tier::kHost, all.first(5));
+  directory.Stored(kSecond, Tier::kHost, all.first(4));
+  directory.Stored(kThird, Tier::kDisk, all.first(4));
+  const std::vector<PrefixHolder> holders = {{kFirst}, {kSecond}, {kThird}};
+  auto found = RoutePrefixes(directory, keys, holders, kNow);
+  std::vector<PeerHolder> peers = {{kFirst, true, true}, {kSecond, true, true}, {kThird, true}};
+  for (int i = 0; i < 50; ++i) directory.Used(kFirst, Tier::kPeer, 4, 2);
+  peers[0].link.reads = 3;
+  FindPeers(directory, peers, found);
+  EXPECT_EQ(found[0].peer.tokens, 0) << "the second has less";
+  EXPECT_EQ(found[1].peer.node, kFirst);
+  EXPECT_EQ(found[1].peer.tokens, 80);
+  EXPECT_EQ(found[1].peer.odds, directory.Odds(kFirst, Tier::kPeer));
+  EXPECT_LT(found[1].peer.odds, 0.8);
+  EXPECT_EQ(found[1].peer.link.reads, 3);
+  EXPECT_EQ(found[2].peer.node, kFirst);
+  EXPECT_NEAR(directory.Odds(kFirst, Tier::kHost), 0.95, 1e-12) << "its own reads are others";
+  // It gives nothing: then the second, where that has more than the disk.
+  peers[0].gives = false;
+  FindPeers(directory, peers, found);
+  EXPECT_EQ(found[2].peer.tokens, 0);
+  directory.Removed(kThird, Tier::kDisk, all.subspan(2, 1));
+  found = RoutePrefixes(directory, keys, holders, kNow);
+  FindPeers(directory, peers, found);
+  EXPECT_EQ(found[2].peer.node, kSecond);
+  EXPECT_EQ(found[2].peer.tokens, 64);
+  peers[2].reads = false;
+  FindPeers(directory, peers, found);
+  EXPECT_EQ(found[2].peer.tokens, 0);
+}
+
+TEST(RoutePrefixTest, OfLikePeersTheOneWithLessToSend) {
+  PageDirectory directory = Directory();
+  const auto keys = SharedPromptKeys({}, Asking(161));
+  for (const NodeId node : {kFirst, kSecond}) directory.Stored(node, Tier::kHost, keys);
+  const std::vector<PrefixHolder> holders = {{kFirst}, {kSecond}, {{99}}};
+  auto found = RoutePrefixes(directory, keys, holders, kNow);
+  std::vector<PeerHolder> peers = {{kFirst, true, true}, {kSecond, true, true}, {{99}, true}};
+  peers[0].link.under_way = Bytes(1000);
+  FindPeers(directory, peers, found);
+  EXPECT_EQ(found[2].peer.node, kSecond);
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ void Worker::State::NoteFound(const SchedulerEvent& event) {
     const int64_t cached = event.cached_tokens / kBlockTokens;
     if (scheduled) {
       tokens = event.cached_tokens;
-      found = prefixes_ ? prefixes_->Found(event.request, cached) : PagesFound{cached, 0, 0, 0};
+      found = prefixes_ ? prefixes_->Found(event.request, cached) : PagesFound{cached};
     } else {
       tokens = 0;
       std::fill(found.begin() + 1, found.end(), 0);
@@ -137,8 +137,8 @@ void Worker::State::NoteFound(const SchedulerEvent& event) {
 void Worker::State::FitReads(WorkerRates& rates) const {
   if (!prefixes_) return;
   const TierSpeeds& speeds = prefixes_->speeds();
-  const std::array<BytesPerSecond, 4> read{BytesPerSecond(0), speeds.host, speeds.disk,
-                                           speeds.remote};
+  const std::array<BytesPerSecond, kSources> read{BytesPerSecond(0), speeds.host, speeds.disk,
+                                                  speeds.remote, speeds.peer};
   for (size_t t = 1; t < read.size(); ++t) {
     if (read[t].value <= 0) continue;
     rates.read[t] = read[t];

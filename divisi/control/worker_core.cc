@@ -61,6 +61,9 @@ void AddTraffic(const TierDriverStats& tiers, ReportMessage& report) {
     report.counters.*written = traffic.written.value;
     report.counters.kv_pages_bad += traffic.pages_bad;
   }
+  const TierTraffic& peers = tiers.io.tiers[static_cast<size_t>(Tier::kPeer)];
+  report.counters.peer_read_bytes = peers.read.value;
+  report.counters.kv_pages_bad += peers.pages_bad;
   if (!tiers.pool) return;
   report.counters.pool_late = tiers.pool->late;
   for (const RemoteHealth& node : tiers.pool->health) {

@@ -39,7 +39,7 @@ struct WorkerCounters {
   int64_t kv_loads = 0, kv_loads_failed = 0;
   int64_t kv_pages_read = 0, kv_pages_used = 0;  // By loads; of them, by their requests
   int64_t kv_pages_bad = 0;                      // Not there, or not as they were put
-  int64_t host_read_bytes = 0, disk_read_bytes = 0, pool_read_bytes = 0;
+  int64_t host_read_bytes = 0, disk_read_bytes = 0, pool_read_bytes = 0, peer_read_bytes = 0;
   int64_t host_written_bytes = 0, disk_written_bytes = 0, pool_written_bytes = 0;
   int64_t pool_questions = 0, pool_unanswered = 0;
   int64_t pool_late = 0;  // Gets
@@ -75,6 +75,7 @@ struct WorkerCounters {
       &WorkerCounters::host_read_bytes,
       &WorkerCounters::disk_read_bytes,
       &WorkerCounters::pool_read_bytes,
+      &WorkerCounters::peer_read_bytes,
       &WorkerCounters::host_written_bytes,
       &WorkerCounters::disk_written_bytes,
       &WorkerCounters::pool_written_bytes,

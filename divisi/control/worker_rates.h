@@ -41,9 +41,10 @@ struct WorkerRates {
   int64_t writes = 0;
   // [t]: of pages in Tier t, from there to the device, whatever lies between; the device's own is
   // not asked for.
-  std::array<BytesPerSecond, 4> read{BytesPerSecond(0), kAssumedSpeeds.host, kAssumedSpeeds.disk,
-                                     kAssumedSpeeds.remote};
-  std::array<bool, 4> read_measured{};
+  std::array<BytesPerSecond, kSources> read{BytesPerSecond(0), kAssumedSpeeds.host,
+                                            kAssumedSpeeds.disk, kAssumedSpeeds.remote,
+                                            kAssumedSpeeds.peer};
+  std::array<bool, kSources> read_measured{};
   Seconds lookup{1e-3};  // Until the pool has said what it has.
   bool lookup_measured = false;
 

@@ -47,8 +47,9 @@ Result<void> PrefixLoader::State::Add(Request request, Seconds now) {
     return AddAtOnce(std::move(candidate), now);
   }
   std::vector<Tier> run = tiers.Find(usable, cached);
+  const bool peer = AddPeer(candidate, next, run);
   const size_t known = next + run.size();
-  if (!options.tiers.pool || known == usable.size()) {
+  if (!options.tiers.pool || peer || known == usable.size()) {
     return Decide(std::move(candidate), run, now);
   }
   const uint64_t id = ++last_question;
@@ -56,6 +57,21 @@ Result<void> PrefixLoader::State::Add(Request request, Seconds now) {
   questions[id] = {std::move(candidate), static_cast<int64_t>(known), now + kAskPool};
   ++counts.asked;
   return {};
+}
+
+// Whether the peer's pages go on where those of the tiers end. The pool is not asked then: who
+// named the peer has weighed both.
+bool PrefixLoader::State::AddPeer(const Candidate& candidate, size_t from,
+                                  std::vector<Tier>& run) const {
+  const std::optional<PrefixPeer>& peer = candidate.request.peer;
+  if (!options.peers || !peer) return false;
+  const int64_t end = std::min(peer->pages, Shareable(candidate.request));
+  const size_t before = run.size();
+  for (auto page = static_cast<int64_t>(from + before); page < end; ++page) {
+    if (tiers.Quarantined(candidate.keys[static_cast<size_t>(page)], Tier::kPeer)) break;
+    run.push_back(Tier::kPeer);
+  }
+  return run.size() > before;
 }
 
 Result<void> PrefixLoader::State::AddAtOnce(Candidate candidate, Seconds now) {
@@ -75,9 +91,10 @@ void PrefixLoader::State::Expect(Seconds now) {
 }
 
 Seconds PrefixLoader::State::ReadTime(Tier tier) const {
-  const BytesPerSecond rate = tier == Tier::kHost   ? Or(speeds.host, kAssumedSpeeds.host)
-                              : tier == Tier::kDisk ? Or(speeds.disk, kAssumedSpeeds.disk)
-                                                    : Or(speeds.remote, kAssumedSpeeds.remote);
+  const BytesPerSecond rate = tier == Tier::kHost     ? Or(speeds.host, kAssumedSpeeds.host)
+                              : tier == Tier::kDisk   ? Or(speeds.disk, kAssumedSpeeds.disk)
+                              : tier == Tier::kRemote ? Or(speeds.remote, kAssumedSpeeds.remote)
+                                                      : Or(speeds.peer, kAssumedSpeeds.peer);
   return options.page / rate;
 }
 
@@ -121,6 +138,7 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
     return AddAtOnce(std::move(candidate), now);
   }
   const RequestId id = candidate.request.id;
+  const std::optional<PrefixPeer>& peer = candidate.request.peer;
   auto load = scheduler.AddLoading(candidate.request, candidate.keys, present + worth);
   if (!load) {
     if (load.error().code != Code::kResourceExhausted) return load.error();
@@ -130,6 +148,7 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   requests[id] = {.root = candidate.root,
                   .keys = std::move(candidate.keys),
                   .found = candidate.found,
+                  .peer = peer ? peer->address : "",
                   .loading = worth,
                   .present = present};
   reserved += worth;
@@ -151,7 +170,7 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
   for (size_t i = 0; i < given.pages.size(); ++i) {
     const BlockKey& key = keys[static_cast<size_t>(given.present) + i];
     load.pages.push_back({key, run[i], given.pages[i]});
-    if (run[i] != Tier::kRemote) tiers.Pin(key, run[i]);
+    if (IsOfTiers(run[i])) tiers.Pin(key, run[i]);
     on_their_way.insert(key);
     read += ReadTime(run[i]);
   }
@@ -162,7 +181,8 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
                          .root = requests.at(request).root,
                          .position = given.present * kBlockTokens,
                          .deadline = now + most,
-                         .gate = load.gate});
+                         .gate = load.gate,
+                         .peer = requests.at(request).peer});
   ++counts.loads;
 }
 
@@ -193,10 +213,10 @@ Result<void> PrefixLoader::Add(Request request, Seconds now) {
 void PrefixLoader::SetSpeeds(const TierSpeeds& speeds) { state_->speeds = speeds; }
 const TierSpeeds& PrefixLoader::speeds() const { return state_->speeds; }
 Seconds PrefixLoader::lookup() const { return state_->lookup; }
-std::array<int64_t, 4> PrefixLoader::Found(RequestId request, int64_t cached) const {
+std::array<int64_t, kSources> PrefixLoader::Found(RequestId request, int64_t cached) const {
   const auto at = state_->requests.find(request);
-  if (at == state_->requests.end()) return {cached, 0, 0, 0};
-  std::array<int64_t, 4> found = at->second.found;
+  if (at == state_->requests.end()) return {cached};
+  std::array<int64_t, kSources> found = at->second.found;
   found[0] = std::max<int64_t>(cached - at->second.loading, 0);
   return found;
 }

@@ -8,6 +8,8 @@
 //   asked        the remote pool is asked what it holds, for kAskPool at most
 //   loaded       pages are reserved and read; it keeps its place in the queue, and runs once all is
 //                there, or before, when computing hides what is still to be read
+// Where a request names another worker that has more of its prefix, that one's pages are read as if
+// the tiers went on there.
 // A load that takes longer than computing its tokens is given up, and they are computed. So every
 // way ends, and a request is never later than a read that was worth it would have made it.
 //
@@ -18,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -33,16 +36,17 @@ inline constexpr Seconds kAskPool{0.05};
 
 struct PrefixLoaderOptions {
   TierOptions tiers;
-  Bytes page;                // Of KV
-  int layers = 1;            // Of the model
+  Bytes page;      // Of KV
+  int layers = 1;  // Of the model
   // Pages of loads, and of requests that wait with loaded pages; one alone may have more. 0: none.
   int64_t most_loading = 0;
-  bool follow = true;        // A step may wait at a gate
+  bool follow = true;  // A step may wait at a gate
+  bool peers = false;  // Other workers' host memory may be read (Request::peer)
 };
 
 // What moving and computing take now, as measured; 0: not known yet.
 struct TierSpeeds {
-  BytesPerSecond host, disk, remote;
+  BytesPerSecond host, disk, remote, peer;
   Seconds per_token;  // Of a prompt
 };
 // Until something was measured: a modern machine's order of magnitude, so that the first reads are
@@ -50,6 +54,7 @@ struct TierSpeeds {
 inline constexpr TierSpeeds kAssumedSpeeds{.host = BytesPerSecond(20e9),
                                            .disk = BytesPerSecond(5e9),
                                            .remote = BytesPerSecond(10e9),
+                                           .peer = BytesPerSecond(10e9),
                                            .per_token = Seconds(1e-3)};
 
 // Pages to be read into blocks of the pool. LoadEnded answers.
@@ -65,6 +70,7 @@ struct LoadOrder {
   int64_t position = 0;
   Seconds deadline;  // A time of the clock
   std::shared_ptr<LayerGate> gate;
+  std::string peer;  // Where pages of kPeer are
 };
 
 // How a load ended: nothing is written to its blocks any more.
@@ -74,7 +80,7 @@ struct LoadOutcome {
   struct Bad {
     BlockKey key;
     Tier tier = Tier::kHost;
-    bool damaged = true;  // Of the pool: else it was not there.
+    bool damaged = true;  // Of the pool and a peer: else it was not there.
   };
   std::vector<Bad> bad;
 };
@@ -138,7 +144,7 @@ class PrefixLoader {
   // [t]: pages of the request's prefix that were found in Tier t; below the device when it came,
   // without those that then could not be read. Before Note is told of its kScheduled, with the
   // pages that are cached by that.
-  std::array<int64_t, 4> Found(RequestId request, int64_t cached) const;
+  std::array<int64_t, kSources> Found(RequestId request, int64_t cached) const;
   // Requests that the scheduler has not got: they wait for the pool's answer.
   int64_t asking() const;
   TierManager& tiers();

@@ -83,12 +83,12 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome, Seconds now) {
   const State::Load load = std::move(found->second);
   s.loads.erase(found);
   for (const LoadOrder::Page& page : load.pages) {
-    if (page.tier != Tier::kRemote) s.tiers.Unpin(page.key, page.tier);
+    if (IsOfTiers(page.tier)) s.tiers.Unpin(page.key, page.tier);
     s.on_their_way.erase(page.key);
   }
   for (const LoadOutcome::Bad& bad : outcome.bad) {
     if (bad.tier == Tier::kRemote) s.tiers.PoolHas(bad.key, false);
-    if (bad.damaged || bad.tier != Tier::kRemote) s.tiers.Bad(bad.key, bad.tier);
+    if (bad.damaged || IsOfTiers(bad.tier)) s.tiers.Bad(bad.key, bad.tier);
   }
   const auto pages = static_cast<int64_t>(load.pages.size());
   s.backlog = s.backlog - s.options.page * pages;
@@ -181,8 +181,9 @@ void PrefixLoader::State::Follow(Seconds now) {
 
 void PrefixLoader::State::TakeChanges(Seconds now) {
   for (PageChange& change : scheduler.TakePageChanges()) {
-    // What came from the pool is saved here, too.
-    const bool is_new = !change.loaded || tiers.PoolHas(change.key);
+    // What came from the pool or a peer is saved here, too.
+    const bool is_new = !change.loaded || tiers.PoolHas(change.key) ||
+                        (options.peers && tiers.Find({&change.key, 1}, 0).empty());
     if (change.kind == PageChange::Kind::kStored && is_new) {
       tiers.Complete({.key = change.key,
                       .parent = change.parent,

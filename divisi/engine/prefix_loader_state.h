@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "divisi/engine/prefix_loader.h"
 
 namespace divisi {
+
+// Whether the TierManager knows it: the pool's pages, and a peer's, are others' to keep.
+inline bool IsOfTiers(Tier tier) { return tier == Tier::kHost || tier == Tier::kDisk; }
 
 struct PrefixLoader::State {
   State(Scheduler& s, const SchedulerOptions& scheduling_options, PrefixLoaderOptions given)
@@ -26,17 +30,18 @@ struct PrefixLoader::State {
   struct Candidate {
     Request request;
     BlockKey root;
-    std::vector<BlockKey> keys;      // Of the prompt's full pages.
-    std::array<int64_t, 4> found{};  // Pages by tier, below the device.
+    std::vector<BlockKey> keys;             // Of the prompt's full pages.
+    std::array<int64_t, kSources> found{};  // Pages by tier, below the device.
   };
   // One that it has.
   struct Waiting {
     BlockKey root;
     std::vector<BlockKey> keys;
-    std::array<int64_t, 4> found{};  // As of Candidate, without those that did not come.
-    int64_t loading = 0;             // Pages that it was given room for.
-    int64_t loaded = 0;              // Of those, that came.
-    int64_t present = 0;             // Pages that the pool held before.
+    std::array<int64_t, kSources> found{};  // As of Candidate, without those that did not come.
+    std::string peer;                       // Where those of kPeer are
+    int64_t loading = 0;                    // Pages that it was given room for.
+    int64_t loaded = 0;                     // Of those, that came.
+    int64_t present = 0;                    // Pages that the pool held before.
     int64_t answer_tokens = 0;
     bool started = false;
     bool lost = false;  // What was loaded came too late for its step.
@@ -58,6 +63,7 @@ struct PrefixLoader::State {
   Result<void> AddAtOnce(Candidate candidate, Seconds now);
   void Expect(Seconds now);
   Result<void> Decide(Candidate candidate, const std::vector<Tier>& run, Seconds now);
+  bool AddPeer(const Candidate& candidate, size_t from, std::vector<Tier>& run) const;
   int64_t Room() const;
   int64_t Worth(const std::vector<Tier>& run) const;
   Seconds ReadTime(Tier tier) const;

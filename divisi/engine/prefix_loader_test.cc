@@ -37,7 +37,7 @@ struct HostSetup {
 
 // A process: its pool, and tiers that another life of it can have too.
 struct Tiers {
-  std::map<BlockKey, std::vector<std::byte>> of[4];
+  std::map<BlockKey, std::vector<std::byte>> of[kSources];
 };
 
 class Host {
@@ -133,7 +133,7 @@ class Host {
   std::vector<PoolQuestion> questions_;
   std::map<RequestId, std::vector<TokenId>> tokens_;
   std::map<RequestId, int64_t> cached_;
-  std::map<RequestId, std::array<int64_t, 4>> found_;
+  std::map<RequestId, std::array<int64_t, kSources>> found_;
   Seconds now_;
 
  private:
@@ -182,12 +182,12 @@ TEST(PrefixLoaderTest, APrefixComesBackFromHostMemory) {
   EXPECT_EQ(host.tokens_.at(2), Alone(Prompt(2, 70)));
   EXPECT_EQ(host.loader_.stats().pages_read, 4);
   EXPECT_EQ(host.loader_.stats().pages_used, 4);
-  EXPECT_EQ(host.found_.at(1), (std::array<int64_t, 4>{0, 0, 0, 0}));
-  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, 4>{0, 4, 0, 0}));
+  EXPECT_EQ(host.found_.at(1), (std::array<int64_t, kSources>{0, 0, 0, 0}));
+  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, kSources>{0, 4, 0, 0}));
   // They are on the device now.
   ASSERT_TRUE(host.Add(Prompt(3, 70)).ok());
   host.RunAll();
-  EXPECT_EQ(host.found_.at(3), (std::array<int64_t, 4>{4, 0, 0, 0}));
+  EXPECT_EQ(host.found_.at(3), (std::array<int64_t, kSources>{4, 0, 0, 0}));
 }
 
 TEST(PrefixLoaderTest, PagesThatDoNotComeAreComputedAndNotAskedForAgain) {
@@ -206,7 +206,7 @@ TEST(PrefixLoaderTest, PagesThatDoNotComeAreComputedAndNotAskedForAgain) {
   EXPECT_EQ(host.tokens_.at(2), Alone(Prompt(2, 70)));
   EXPECT_EQ(host.loader_.stats().loads_failed, 1);
   EXPECT_EQ(host.loader_.stats().pages_read, 1);
-  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, 4>{0, 1, 0, 0}));
+  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, kSources>{0, 1, 0, 0}));
 }
 
 TEST(PrefixLoaderTest, WhatAnotherHostPutIntoThePoolIsFound) {
@@ -227,9 +227,83 @@ TEST(PrefixLoaderTest, WhatAnotherHostPutIntoThePoolIsFound) {
   second.now_ += Seconds(0.004);
   second.RunAll();
   EXPECT_NEAR(second.loader_.lookup().value, 0.005, 1e-12);  // A tick is 1 ms.
-  EXPECT_EQ(second.found_.at(2), (std::array<int64_t, 4>{0, 0, 0, 4}));
+  EXPECT_EQ(second.found_.at(2), (std::array<int64_t, kSources>{0, 0, 0, 4}));
   EXPECT_EQ(second.cached_.at(2), 64);
   EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
+}
+
+// Another worker's host memory goes on where this one's ends, and what came is kept here, too.
+TEST(PrefixLoaderTest, APeersPagesAreReadAndKept) {
+  Tiers tiers;
+  HostSetup setup;
+  Host first(setup, tiers);
+  ASSERT_TRUE(first.Add(Prompt(1, 70)).ok());
+  first.RunAll();
+  Tiers others;
+  others.of[4] = tiers.of[1];
+  setup.loader.peers = true;
+  setup.loader.tiers.host_pages = 100;
+  Host second(setup, others);
+  Request request = Prompt(2, 70);
+  request.peer = PrefixPeer{.address = "10.0.0.1:7", .pages = 3};
+  ASSERT_TRUE(second.Add(request).ok());
+  second.Tick();
+  ASSERT_EQ(second.loads_.size(), 1u);
+  EXPECT_EQ(second.loads_[0].peer, "10.0.0.1:7");
+  second.RunAll();
+  EXPECT_EQ(second.found_.at(2), (std::array<int64_t, kSources>{0, 0, 0, 0, 3}));
+  EXPECT_EQ(second.cached_.at(2), 48);
+  EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
+  EXPECT_EQ(second.In(Tier::kHost).size(), 4) << "three came, one was computed";
+  PushOut(second);
+  second.In(Tier::kPeer).clear();
+  request.id = 3;
+  ASSERT_TRUE(second.Add(request).ok());
+  second.RunAll();
+  EXPECT_EQ(second.found_.at(3), (std::array<int64_t, kSources>{0, 4, 0, 0, 0}));
+}
+
+TEST(PrefixLoaderTest, APeerThatLacksPagesOrHasThemDamagedCostsTheirComputing) {
+  Tiers tiers;
+  HostSetup setup;
+  Host first(setup, tiers);
+  ASSERT_TRUE(first.Add(Prompt(1, 70)).ok());
+  first.RunAll();
+  setup.loader = {.tiers = {}, .page = Bytes(1000), .most_loading = 8, .peers = true};
+  setup.loader.tiers.pool = true;  // Which is not asked.
+  Tiers others;
+  others.of[4] = tiers.of[1];
+  Host second(setup, others);
+  Request request = Prompt(2, 70);
+  request.peer = PrefixPeer{.address = "10.0.0.1:7", .pages = 99};
+  ASSERT_TRUE(second.Add(request).ok());
+  EXPECT_EQ(second.loader_.asking(), 0);
+  second.Tick();
+  second.Carry(2);  // The third is damaged.
+  second.RunAll();
+  EXPECT_EQ(second.found_.at(2), (std::array<int64_t, kSources>{0, 0, 0, 0, 2}));
+  EXPECT_EQ(second.tokens_.at(2), Alone(Prompt(2, 70)));
+  // It is not asked for again.
+  PushOut(second);
+  second.In(Tier::kRemote).clear();
+  request.id = 3;
+  ASSERT_TRUE(second.Add(request).ok());
+  second.RunAll();
+  EXPECT_EQ(second.found_.at(3), (std::array<int64_t, kSources>{0, 0, 0, 0, 2}));
+  EXPECT_EQ(second.tokens_.at(3), Alone(Prompt(2, 70)));
+}
+
+// Who does not read others' memory computes.
+TEST(PrefixLoaderTest, APeerIsNothingToAWorkerWithoutThatTier) {
+  Tiers tiers;
+  HostSetup setup;
+  Host host(setup, tiers);
+  Request request = Prompt(1, 70);
+  request.peer = PrefixPeer{.address = "10.0.0.1:7", .pages = 4};
+  ASSERT_TRUE(host.Add(request).ok());
+  host.RunAll();
+  EXPECT_EQ(host.cached_.at(1), 0);
+  EXPECT_EQ(host.loader_.stats().loads, 0);
 }
 
 TEST(PrefixLoaderTest, APoolServesWithoutHostMemory) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,14 @@
 namespace divisi {
 
 inline constexpr size_t kMaxCacheSaltBytes = 256;
+
+// Another worker whose host memory should have the first pages of a prompt.
+struct PrefixPeer {
+  std::string address;  // HOST:PORT, where it gives them
+  int64_t pages = 0;
+  friend bool operator==(const PrefixPeer&, const PrefixPeer&) = default;
+};
+inline constexpr size_t kMaxPeerAddressBytes = 300;  // A host's name has 253 at most.
 
 struct Request {
   RequestId id = 0;
@@ -26,6 +35,8 @@ struct Request {
   bool hold_after_prompt = false;
   // Its pages are shared only with requests of the same salt; kMaxCacheSaltBytes at most.
   std::string cache_salt;
+  // What the tiers here lack of its prefix may be read there.
+  std::optional<PrefixPeer> peer;
 };
 
 // kStop: an end token or (found by the text side) a stop string. kLength: max_tokens or the

@@ -19,9 +19,9 @@ struct TierDriver::State {
   TierDriverOptions options;
   std::shared_ptr<HostStore> host;
   std::shared_ptr<DiskStore> disk;
-  std::shared_ptr<RemotePageStore> remote;
+  std::shared_ptr<RemotePageStore> remote, peers;
   DiskScan found;
-  std::array<RecentRate, kTiers> recent;
+  std::array<RecentRate, kSources> recent;
   std::mutex mutex;
   std::function<void()> wake;         // Guarded by mutex.
   std::unique_ptr<RemoteIndex> pool;  // With remote
@@ -62,9 +62,10 @@ Result<void> TierDriver::State::OpenStores(Logger& logger) {
 }
 
 void TierDriver::State::OpenPool() {
+  const RemoteStoreOptions terms{.shape = options.shape, .model = options.model};
+  if (options.peers) peers = std::make_shared<RemotePageStore>(options.peers, terms);
   if (!options.pool) return;
-  remote = std::make_shared<RemotePageStore>(
-      options.pool, RemoteStoreOptions{.shape = options.shape, .model = options.model});
+  remote = std::make_shared<RemotePageStore>(options.pool, terms);
   pool = std::make_unique<RemoteIndex>(options.pool, kAskPool);
   pool->WakeBy([this] { Wake(); });
 }
@@ -75,11 +76,13 @@ Result<std::unique_ptr<TierDriver>> TierDriver::Open(TierDriverOptions options, 
   RETURN_IF_ERROR(state->OpenStores(logger));
   state->OpenPool();
   const TierDriverOptions& o = state->options;
-  state->io = std::make_unique<TierIo>(
-      TierIoOptions{.stores = {.host = state->host, .disk = state->disk, .remote = state->remote},
-                    .terms = {.shape = o.shape, .model = o.model},
-                    .wake = [s = state.get()] { s->Wake(); },
-                    .clock = o.clock});
+  state->io = std::make_unique<TierIo>(TierIoOptions{.stores = {.host = state->host,
+                                                                .disk = state->disk,
+                                                                .remote = state->remote,
+                                                                .peer = state->peers},
+                                                     .terms = {.shape = o.shape, .model = o.model},
+                                                     .wake = [s = state.get()] { s->Wake(); },
+                                                     .clock = o.clock});
   return std::unique_ptr<TierDriver>(new TierDriver(std::move(state)));
 }
 
@@ -105,6 +108,7 @@ PrefixLoaderOptions TierDriver::LoaderOptions() const {
   }
   options.tiers.disk_writes = s.options.disk_writes;
   options.tiers.pool = s.remote != nullptr;
+  options.peers = s.peers != nullptr;
   options.most_loading = static_cast<int64_t>(s.options.device.size() / s.page()) * 3 / 4;
   return options;
 }
@@ -138,10 +142,10 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
     LoadOutcome outcome{.id = done.id, .pages = done.pages_ok};
     for (const BadPage& bad : done.bad) {
       if (bad.code == Code::kResourceExhausted) continue;  // Of the system's, not of the page.
-      const bool remote = bad.tier == Tier::kRemote;
+      const bool remote = bad.tier == Tier::kRemote || bad.tier == Tier::kPeer;
       if (remote && bad.code == Code::kUnavailable) continue;  // Of the way there.
       const bool damaged = bad.code != Code::kNotFound;
-      if (remote && damaged) io->Remove(bad.tier, bad.key);
+      if (bad.tier == Tier::kRemote && damaged) io->Remove(bad.tier, bad.key);
       outcome.bad.push_back({bad.key, bad.tier, damaged});
     }
     loader.LoadEnded(outcome, now);
@@ -165,6 +169,7 @@ TierSpeeds TierDriver::State::Speeds(Seconds per_token, Seconds now) {
   return {.host = rate(Tier::kHost),
           .disk = rate(Tier::kDisk),
           .remote = rate(Tier::kRemote),
+          .peer = rate(Tier::kPeer),
           .per_token = per_token};
 }
 
@@ -174,9 +179,12 @@ void TierDriver::State::Begin(PrefixLoader& loader, LoadOrder order, Seconds now
                 .position = order.position,
                 .deadline = order.deadline,
                 .gate = order.gate};
+  std::vector<BlockKey> at_peer;
   for (const LoadOrder::Page& page : order.pages) {
     load.pages.push_back({page.key, page.tier, PageAt(page.block)});
+    if (page.tier == Tier::kPeer) at_peer.push_back(page.key);
   }
+  if (!at_peer.empty()) options.peers->Direct(at_peer, order.peer);
   if (!io->Load(std::move(load))) loader.LoadEnded({.id = order.id}, now);
 }
 
@@ -201,7 +209,10 @@ TierDriverStats TierDriver::stats() const {
   if (s.host) stats.host = s.host->stats();
   if (s.disk) stats.disk = s.disk->stats();
   if (s.remote) stats.pool = s.remote->stats();
+  if (s.peers) stats.peers = s.peers->stats();
   return stats;
 }
+
+std::shared_ptr<HostStore> TierDriver::host() const { return state_->host; }
 
 }  // namespace divisi

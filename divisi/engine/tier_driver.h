@@ -33,6 +33,8 @@ struct TierDriverOptions {
   DiskWrites disk_writes = DiskWrites::kAdmitted;
   std::shared_ptr<DiskCalls> disk_calls = std::make_shared<DiskCalls>();
   std::shared_ptr<RemoteHub> pool;  // None: no such tier. Its memory: RemotePageStore::MemoryFor
+  // Other workers' host memory, as pool: MakeStoreClient with peers. None: it is not read.
+  std::shared_ptr<RemoteHub> peers;
   std::shared_ptr<const Clock> clock = std::make_shared<SteadyClock>();
 };
 
@@ -40,7 +42,7 @@ struct TierDriverStats {
   TierIoStats io;
   std::optional<HostStoreStats> host;
   std::optional<DiskStoreStats> disk;
-  std::optional<RemoteStoreStats> pool;
+  std::optional<RemoteStoreStats> pool, peers;
 };
 
 class TierDriver {
@@ -61,6 +63,8 @@ class TierDriver {
   // What the loader says of its pages is the caller's to take.
   void Carry(PrefixLoader& loader, Seconds per_token, Seconds now);
   TierDriverStats stats() const;
+  // For others to read; null without that tier.
+  std::shared_ptr<HostStore> host() const;
 
  private:
   struct State;

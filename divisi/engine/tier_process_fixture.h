@@ -47,6 +47,7 @@ struct TierSizes {
   std::filesystem::path disk;
   std::shared_ptr<DiskCalls> calls = std::make_shared<DiskCalls>();
   std::shared_ptr<ScriptedPool> pool;
+  std::shared_ptr<ScriptedPool> peer;  // Host memory of another worker, as others see it
 };
 
 // One life of a process.
@@ -63,7 +64,7 @@ class Process {
     const KvLayout layout = executor_->pages().layout();
     SchedulerOptions options{
         .max_model_len = kMaxModelLen, .blocks = executor_->pages().pages(), .page_format = "test"};
-    if (sizes.host.value > 0 || !sizes.disk.empty() || sizes.pool) {
+    if (sizes.host.value > 0 || !sizes.disk.empty() || sizes.pool || sizes.peer) {
       const PageShape shape{.layers = layout.layers, .layer_bytes = layout.LayerBytes()};
       const Bytes memory = RemotePageStore::MemoryFor(shape);
       auto tiers =
@@ -75,7 +76,8 @@ class Process {
                             .disk_size = Bytes(int64_t{64} << 20),
                             .disk_writes = DiskWrites::kAll,
                             .disk_calls = sizes.calls,
-                            .pool = sizes.pool ? ScriptedHub(sizes.pool, memory) : nullptr},
+                            .pool = sizes.pool ? ScriptedHub(sizes.pool, memory) : nullptr,
+                            .peers = sizes.peer ? ScriptedHub(sizes.peer, memory) : nullptr},
                            logger_);
       CHECK(tiers.ok(), "{}", tiers.error().message);
       tiers_ = std::move(*tiers);
@@ -89,7 +91,9 @@ class Process {
   }
 
   Answer Run(std::vector<TokenId> prompt, const std::string& salt = "") {
-    Request request{.prompt = std::move(prompt), .max_tokens = 12, .cache_salt = salt};
+    return Run(Request{.prompt = std::move(prompt), .max_tokens = 12, .cache_salt = salt});
+  }
+  Answer Run(Request request) {
     request.sampling.top_logprobs = 0;
     auto answer = std::make_shared<Answer>();
     auto ended = std::make_shared<std::promise<void>>();

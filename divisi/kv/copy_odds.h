@@ -18,6 +18,7 @@ class CopyOdds {
   static constexpr double kAssumed = 0.95;
   static constexpr double kAssumedWeight = 4;
 
+  // kPeer: of what other workers read of the holder's host memory.
   // One use of a copy: of the pages that were shown in `tier`, the part that was there, 0 to 1.
   void Saw(Tier tier, double part) {
     Sum& sum = sums_[static_cast<int>(tier)];
@@ -36,7 +37,7 @@ class CopyOdds {
     double weight = 0;
     double there = 0;
   };
-  std::array<Sum, 4> sums_;
+  std::array<Sum, kSources> sums_;
 };
 
 }  // namespace divisi

@@ -24,6 +24,8 @@ const char* TierName(Tier tier) {
       return "disk";
     case Tier::kRemote:
       return "remote";
+    case Tier::kPeer:
+      return "peer";
   }
   return "unknown";
 }
@@ -38,6 +40,8 @@ PageStore* TierStores::Of(Tier tier) const {
       return disk.get();
     case Tier::kRemote:
       return remote.get();
+    case Tier::kPeer:
+      return peer.get();
   }
   return nullptr;
 }

@@ -31,10 +31,10 @@ namespace divisi {
 
 const char* TierName(Tier tier);  // "host"
 
-// The tiers below the device; one that is missing finds nothing and takes nothing.
-// Shared with the threads that read them, which outlive their owner where a read hangs.
+// The tiers below the device, and other workers'; one that is missing finds nothing and takes
+// nothing. Shared with the threads that read them, which outlive their owner where a read hangs.
 struct TierStores {
-  std::shared_ptr<PageStore> host, disk, remote;
+  std::shared_ptr<PageStore> host, disk, remote, peer;
   PageStore* Of(Tier tier) const;
 };
 
@@ -98,9 +98,9 @@ class Landing {
 
 // What was read of each tier, and how long that took.
 struct LoadTally {
-  std::array<Bytes, kTiers> read{};
-  std::array<Seconds, kTiers> reading{};
-  std::array<int64_t, kTiers> pages{};  // Whole ones.
+  std::array<Bytes, kSources> read{};
+  std::array<Seconds, kSources> reading{};
+  std::array<int64_t, kSources> pages{};  // Whole ones.
 };
 
 struct LoadingTerms {

@@ -82,7 +82,7 @@ struct TierIo::State {
   std::vector<SaveDone> saves_done;
   size_t loads_open = 0, saves_open = 0;  // Asked for and not yet taken.
   TierIoStats stats;
-  std::array<MeasuredRate, kTiers> read_rates, write_rates;
+  std::array<MeasuredRate, kSources> read_rates, write_rates;
   bool wake_due = false;
   bool stopping = false;
   bool load_thread_ended = false, save_thread_ended = false;
@@ -125,7 +125,7 @@ void TierIo::State::RunLoad(std::unique_lock<std::mutex>& lock) {
 }
 
 void TierIo::State::TallyLocked(const LoadTally& tally) {
-  for (size_t tier = 0; tier < kTiers; ++tier) {
+  for (size_t tier = 0; tier < kSources; ++tier) {
     stats.tiers[tier].pages_read += tally.pages[tier];
     if (tally.read[tier] > Bytes(0)) AddReadLocked(tier, tally.read[tier], tally.reading[tier]);
   }
@@ -418,7 +418,7 @@ TierIoStats TierIo::stats() const {
   const std::lock_guard lock(state_->mutex);
   const Seconds now = state_->options.clock->Now();
   TierIoStats stats = state_->stats;
-  for (size_t tier = 0; tier < kTiers; ++tier) {
+  for (size_t tier = 0; tier < kSources; ++tier) {
     stats.tiers[tier].read_rate = state_->read_rates[tier].rate();
     stats.tiers[tier].write_rate = state_->write_rates[tier].rate();
   }

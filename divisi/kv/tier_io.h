@@ -75,7 +75,7 @@ struct TierTraffic {
 };
 
 struct TierIoStats {
-  std::array<TierTraffic, kTiers> tiers;
+  std::array<TierTraffic, kSources> tiers;
   int64_t loads = 0;  // Ended, of whatever end.
   int64_t loads_failed = 0, loads_late = 0, loads_cancelled = 0, loads_refused = 0;
   int64_t saves = 0;

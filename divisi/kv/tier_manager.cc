@@ -323,7 +323,7 @@ void TierManager::Release(const Move& move) {
 void TierManager::Bad(const BlockKey& key, Tier tier) {
   bad_.Failed(key, tier);
   if (tier == Tier::kRemote) in_pool_.Set(key, false);
-  if (tier == Tier::kRemote || !Index(tier).Has(key)) return;
+  if (tier == Tier::kRemote || tier == Tier::kPeer || !Index(tier).Has(key)) return;
   for (auto& [id, move] : moves_) {  // What is copied from it is as bad.
     if (move.action.page.key == key && move.action.from == tier) move.revoked = true;
   }

@@ -38,6 +38,7 @@ Seconds FetchTime(Bytes kv, Tier tier, const TierRates& rates) {
     case Tier::kDisk:
       return TimeToMove(kv, rates.disk_read);
     case Tier::kRemote:
+    case Tier::kPeer:
       return TimeToMove(kv, rates.network) + TimeToMove(kv, rates.host_to_device);
   }
   return kNever;

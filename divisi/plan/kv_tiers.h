@@ -27,8 +27,10 @@ Bytes CapacityToKeep(BytesPerSecond production, Seconds interval);
 // the first requests in the queue can have their prefix read ahead. 0 for objects of no bytes.
 int64_t WholeObjects(Bytes capacity, Bytes object);
 
-enum class Tier { kDevice, kHost, kDisk, kRemote };
-inline constexpr int kTiers = 4;
+// kPeer: another worker's host memory, where a load may read, too; nothing is kept there.
+enum class Tier { kDevice, kHost, kDisk, kRemote, kPeer };
+inline constexpr int kTiers = 4;    // That pages are kept in
+inline constexpr int kSources = 5;  // That a load may read
 
 // Payload rates of one direction.
 struct TierRates {

@@ -75,7 +75,8 @@ struct TierBytes {
 constexpr TierBytes kTierBytes[] = {
     {"host", &WorkerCounters::host_read_bytes, &WorkerCounters::host_written_bytes},
     {"disk", &WorkerCounters::disk_read_bytes, &WorkerCounters::disk_written_bytes},
-    {"remote", &WorkerCounters::pool_read_bytes, &WorkerCounters::pool_written_bytes}};
+    {"remote", &WorkerCounters::pool_read_bytes, &WorkerCounters::pool_written_bytes},
+    {"peer", &WorkerCounters::peer_read_bytes, nullptr}};
 
 void AppendTierBytes(const ClusterTotals& totals, MetricLines& lines) {
   const auto append = [&](const char* name, const char* help,
@@ -83,6 +84,7 @@ void AppendTierBytes(const ClusterTotals& totals, MetricLines& lines) {
     lines.Head(name, "counter", help);
     for (const WorkerRole role : kRoles) {
       for (const TierBytes& bytes : kTierBytes) {
+        if (bytes.*of == nullptr) continue;  // Nothing is written to other workers' memory.
         lines.Sample(Format("{},tier=\"{}\"", RoleLabel(role), bytes.tier),
                      static_cast<double>(totals[role].counters.*(bytes.*of)));
       }

@@ -20,11 +20,13 @@ void SetTimes(const RouteOption& option, Json& out) {
   out.Set("step_seconds", option.step.value);
 }
 
-void SetPrefix(const RouteOption& option, Json& out) {
+void SetPrefix(const RouteOption& option, const RouteLog::Name& name, Json& out) {
   const RouteEstimate& at = option.at;
   out.Set("cached_tokens", at.cached);
-  constexpr const char* kKeys[] = {"device_tokens", "host_tokens", "disk_tokens", "pool_tokens"};
+  constexpr const char* kKeys[] = {"device_tokens", "host_tokens", "disk_tokens", "pool_tokens",
+                                   "peer_tokens"};
   for (size_t t = 0; t < at.from.size(); ++t) out.Set(kKeys[t], at.from[t]);
+  out.Set("peer", at.peer ? Json(name(*at.peer)) : Json());
   out.Set("awaited_tokens", at.awaited);
   out.Set("present_tokens", option.present);
 }
@@ -36,7 +38,7 @@ Json OptionJson(const RouteOption& option, bool chosen, const RouteLog::Name& na
   out.Set("prefill", option.apart() ? Json(name(*option.prefill)) : Json());
   out.Set("chosen", chosen);
   SetTimes(option, out);
-  SetPrefix(option, out);
+  SetPrefix(option, name, out);
   out.Set("odds", option.at.odds);
   out.Set("expected_seconds", option.expected().value);
   out.Set("work_seconds", option.at.work.value);

@@ -62,7 +62,8 @@ void AppendLoads(const PrefixLoaderStats& prefixes, Samples& samples) {
 
 constexpr std::pair<Tier, const char*> kBelow[] = {{Tier::kHost, "tier=\"host\""},
                                                    {Tier::kDisk, "tier=\"disk\""},
-                                                   {Tier::kRemote, "tier=\"remote\""}};
+                                                   {Tier::kRemote, "tier=\"remote\""},
+                                                   {Tier::kPeer, "tier=\"peer\""}};
 
 struct TrafficSample {
   const char* name;
