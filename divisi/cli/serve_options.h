@@ -45,6 +45,7 @@ struct ServeOptions {
   double kv_disk_dwpd = 1;
   std::vector<std::string> kv_pool;
   size_t kv_pool_copies = 1;
+  std::string kv_peers = "off";  // Of a worker: "auto", HOST:PORT, or "off"
   std::string data_listen = "127.0.0.1:0";
   std::string data_advertise;
   double drain_seconds = kDrainSeconds;

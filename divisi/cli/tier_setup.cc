@@ -2,9 +2,16 @@
 
 #include <utility>
 
+#include "divisi/cli/peer_setup.h"
 #include "divisi/cli/pool_setup.h"
 
 namespace divisi {
+
+PageShape PageShapeOf(const KvLayout& layout) {
+  return {.type = layout.type == ComputeType::kBf16 ? ElementType::kBf16 : ElementType::kF32,
+          .layers = layout.layers,
+          .layer_bytes = layout.LayerBytes()};
+}
 
 Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options,
                                               const std::optional<TlsFiles>& tls,
@@ -22,11 +29,9 @@ Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options,
   if (!disk) return WithContext(disk.error(), "--kv-disk-size");
   const KvPages& pages = model.executor->pages();
   const KvLayout& layout = pages.layout();
-  const PageShape shape{
-      .type = layout.type == ComputeType::kBf16 ? ElementType::kBf16 : ElementType::kF32,
-      .layers = layout.layers,
-      .layer_bytes = layout.LayerBytes()};
+  const PageShape shape = PageShapeOf(layout);
   ASSIGN_OR_RETURN(auto pool, OpenPool(options, tls, RemotePageStore::MemoryFor(shape)));
+  ASSIGN_OR_RETURN(auto peers, OpenPeers(options, tls, RemotePageStore::MemoryFor(shape)));
   auto tiers = TierDriver::Open(
       {.shape = shape,
        .model = RootKey(KeySpaceOf(model.Scheduling(options), {})),
@@ -36,7 +41,8 @@ Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options,
        .disk_size = *disk,
        .disk_writes_per_day = options.kv_disk_dwpd,
        .disk_writes = options.kv_disk_writes == "all" ? DiskWrites::kAll : DiskWrites::kAdmitted,
-       .pool = std::move(pool)},
+       .pool = std::move(pool),
+       .peers = std::move(peers)},
       logger);
   if (!tiers) {
     return WithContext(tiers.error(),

@@ -12,8 +12,11 @@
 
 namespace divisi {
 
+// As objects of the model's pages have it.
+PageShape PageShapeOf(const KvLayout& layout);
+
 // None where the options name no tier. The model and the logger outlive the tiers.
-// tls: for the nodes of the pool.
+// tls: for the nodes of the pool, and other workers.
 // Errors: kInvalidArgument for a size that can't be read, or a disk without host memory to stage
 // its pages; those of TierDriver::Open and OpenPool. Each names the option.
 Result<std::unique_ptr<TierDriver>> OpenTiers(const ServeOptions& options,

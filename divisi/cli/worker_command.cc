@@ -10,6 +10,7 @@
 #include "divisi/cli/event_setup.h"
 #include "divisi/cli/host_port.h"
 #include "divisi/cli/model_setup.h"
+#include "divisi/cli/peer_setup.h"
 #include "divisi/cli/serve_options.h"
 #include "divisi/cli/stop_signal.h"
 #include "divisi/cli/tier_setup.h"
@@ -90,6 +91,10 @@ void Run(const WorkerCommandOptions& options) {
   if (options.serve.HasTiers()) {
     open_tiers = [&] { return OpenTiers(ForPool(options.serve), *tls, *model, logger); };
   }
+  const ServeOptions exporting = ForPool(options.serve);
+  const ExportSetup exports{.options = exporting,
+                            .tls = *tls,
+                            .memory = RemotePageStore::MemoryFor(PageShapeOf(pages.layout()))};
   const std::string name = options.name.empty() ? ProcessName() : options.name;
   const EventSetup events{.options = options.events,
                           .listen = options.serve.data_listen,
@@ -105,6 +110,10 @@ void Run(const WorkerCommandOptions& options) {
                    .etcd = options.etcd.Options(),
                    .tls = *tls,
                    .open_tiers = std::move(open_tiers),
+                   .open_export =
+                       [&](std::shared_ptr<HostStore> host) {
+                         return OpenExport(exports, std::move(host), logger);
+                       },
                    .open_events = [&] { return OpenEvents(events, clock, logger); },
                    .events_topic = events.topic},
                   *model->executor, make_carrier, clock, logger);
@@ -141,6 +150,7 @@ void AddWorkerCommand(CLI::App& app) {
   AddComputeOptions(command, serve);
   AddLimitOptions(command, serve);
   AddTierOptions(command, serve);
+  AddPeerOptions(command, serve);
   AddEventOptions(command, options->events);
   AddProcessOptions(command, serve);
   command.callback([options] { Run(*options); });

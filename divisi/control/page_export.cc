@@ -4,7 +4,7 @@
 #include <thread>
 #include <utility>
 
-#include "divisi/core/format.h"
+#include "divisi/net/socket_address.h"
 
 namespace divisi {
 namespace {
@@ -25,9 +25,8 @@ class ServedExport final : public PageExport {
                                      std::move(transport),
                                      {memory_.data(), static_cast<size_t>(memory_.size().value)},
                                      clock_, logger));
-    const bool v6 = options.host.find(':') != std::string::npos;
-    const std::string host = v6 ? "[" + options.host + "]" : options.host;
-    address_ = Format("{}:{}", host, server_->port());
+    const bool told = !options.advertise.empty();
+    address_ = HostAndPort(told ? options.advertise : options.host, server_->port());
     thread_ = std::thread([this] { server_->Run(stop_); });
     return {};
   }

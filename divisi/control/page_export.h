@@ -15,7 +15,8 @@ struct PageExportOptions {
   std::string host = "127.0.0.1";
   int port = 0;
   std::optional<TlsFiles> tls;
-  Bytes memory;  // For copies of pages that are being read
+  std::string advertise;  // The host that others are told; empty: `host`
+  Bytes memory;           // For copies of pages that are being read
 };
 
 class PageExport {

@@ -96,6 +96,7 @@ void WorkerCore::BeNew(NodeId self, PageMemory memory, std::optional<PrefixLoade
   memory_ = std::move(memory);
   events_ = std::move(events);
   pool_ = tiers && tiers->tiers.pool;
+  reads_peers_ = tiers && tiers->peers;
   layers_ = tiers && tiers->follow ? std::max(tiers->layers, 1) : 1;
   worker_ = std::make_unique<Worker>(self_, options_.scheduler, options_.times, options_.page);
   if (tiers) worker_->UseTiers(*std::move(tiers));
@@ -122,7 +123,9 @@ HelloMessage WorkerCore::Hello() const {
           .gateways = static_cast<uint32_t>(membership_.gateways()),
           .events = events_,
           .pool = pool_,
-          .layers = static_cast<uint32_t>(layers_)};
+          .layers = static_cast<uint32_t>(layers_),
+          .reads_peers = reads_peers_,
+          .exported_at = memory_.exported_at};
 }
 
 std::vector<WorkerAction> WorkerCore::TakeActions() { return std::exchange(actions_, {}); }

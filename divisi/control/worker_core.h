@@ -47,7 +47,8 @@ struct WorkerCoreOptions {
 struct PageMemory {
   std::string address;
   std::vector<std::byte> descriptor;
-  bool loopback = false;  // This machine alone reaches it.
+  bool loopback = false;         // This machine alone reaches it.
+  std::string exported_at = "";  // HOST:PORT where others read its host memory; empty: they do not
 };
 
 using DialAction = Membership::Dial;
@@ -170,6 +171,7 @@ class WorkerCore {
   PageMemory memory_;
   EventEndpoints events_;
   bool pool_ = false;
+  bool reads_peers_ = false;
   int layers_ = 1;
   PageNews news_;
   std::unique_ptr<Worker> worker_;

@@ -44,6 +44,11 @@ struct WorkerHost::State {
   void TellPages();
   void Step();
   Result<EventEndpoints> OpenEvents();
+  Result<std::string> OpenExport();
+  // The host at which others reach this process.
+  std::string ReachedHost() const {
+    return carrier->address().substr(0, carrier->address().rfind(':'));
+  }
 
   // What comes out of it
   void Flush();
@@ -72,6 +77,7 @@ struct WorkerHost::State {
   std::optional<WorkerCore> core;
   std::unique_ptr<PageCarrier> carrier;
   std::unique_ptr<TierDriver> tiers;
+  std::unique_ptr<PageExport> exported;  // Of the tiers
   Seconds show_tiers_at;
   std::unique_ptr<EventPublisher> events_out;
   std::vector<NodeId> barring;  // Peers whose writes may still land
@@ -111,6 +117,7 @@ Result<void> WorkerHost::State::BeNew() {
   steps.Drop();
   links.CloseAll();
   carrier.reset();
+  exported.reset();
   tiers.reset();  // None of its reads lands any more.
   show_tiers_at = Seconds(0);
   events_out.reset();
@@ -124,12 +131,14 @@ Result<void> WorkerHost::State::BeNew() {
     prefixes = tiers->LoaderOptions();
     tiers->WakeBy([this] { Wake(); });
   }
+  ASSIGN_OR_RETURN(std::string exported_at, OpenExport());
   ASSIGN_OR_RETURN(EventEndpoints told_at, OpenEvents());
   const auto reached_at = ParseSocketAddress(carrier->address());
   core->BeNew(self,
               {.address = carrier->address(),
                .descriptor = carrier->descriptor(),
-               .loopback = reached_at && reached_at->IsLoopback()},
+               .loopback = reached_at && reached_at->IsLoopback(),
+               .exported_at = std::move(exported_at)},
               std::move(prefixes), std::move(told_at));
   if (tiers) tiers->Restore(*core->prefixes());
   Flush();
@@ -141,10 +150,20 @@ Result<EventEndpoints> WorkerHost::State::OpenEvents() {
   ASSIGN_OR_RETURN(events_out, options.open_events());
   if (!events_out) return EventEndpoints();
   // Whoever reaches its pages reaches its events.
-  const std::string host = carrier->address().substr(0, carrier->address().rfind(':'));
+  const std::string host = ReachedHost();
   return EventEndpoints{.live = EndpointReachedAt(events_out->endpoint(), host),
                         .replay = EndpointReachedAt(events_out->replay_endpoint(), host),
                         .topic = options.events_topic};
+}
+
+Result<std::string> WorkerHost::State::OpenExport() {
+  if (!options.open_export || !tiers || tiers->host() == nullptr) return std::string();
+  ASSIGN_OR_RETURN(exported, options.open_export(tiers->host()));
+  if (!exported) return std::string();
+  std::string address = exported->address();
+  const auto listens = ParseSocketAddress(address);
+  if (!listens || !listens->IsWildcard()) return address;
+  return ReachedHost() + address.substr(address.rfind(':'));
 }
 
 // ---- What goes into the core
@@ -266,6 +285,7 @@ Result<void> WorkerHost::Run(const WorkerLife& life) {
     WorkerFate fate = s.core->Fate(s.clock.Now());
     if (fate.kind == WorkerFate::Kind::kEnds) {
       s.directory.reset();  // Its lease with it
+      s.exported.reset();
       s.tiers.reset();
       s.events_out.reset();
       return std::move(fate.end);

@@ -14,6 +14,7 @@
 #include "divisi/control/etcd_directory.h"
 #include "divisi/control/frame_connection.h"
 #include "divisi/control/page_carrier.h"
+#include "divisi/control/page_export.h"
 #include "divisi/control/worker_core.h"
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
@@ -29,6 +30,9 @@ struct WorkerHostOptions {
   std::optional<TlsFiles> tls;
   // Makes the tiers of one life, below the device; core.scheduler reports pages then. Empty: none.
   std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
+  // Lets other workers read the host memory of one life's tiers, where they have that. Empty, or
+  // none made: they do not.
+  std::function<Result<std::unique_ptr<PageExport>>(std::shared_ptr<HostStore>)> open_export;
   // Publishes what one life holds, with core.tell_pages. Empty: nothing is published.
   std::function<Result<std::unique_ptr<EventPublisher>>()> open_events;
   std::string events_topic;  // Its
