@@ -15,6 +15,9 @@ constexpr Seconds kCheckEvery{0.05};
 // no longer than that.
 constexpr Bytes kHeld{int64_t{4} << 20};
 constexpr Seconds kHold{0.4e-3};
+// Until a client that is told why its session ends has heard it: it would take the end of its data
+// connection, which comes another way, for the reason.
+constexpr Seconds kLastWord{0.05};
 // Objects that one step takes from the source, so that the first of them leaves before the last is
 // copied.
 constexpr int kMostFetches = 4;
@@ -375,26 +378,27 @@ void StoreNode::End(Clients::iterator client, const Error& error, Seconds now) {
                       .frame = EncodeStoreFrame(client->second.out),
                       .close = true,
                       .why = error.message});
-  Forget(client, now);
+  Forget(client, now, now + kLastWord);
 }
 
 void StoreNode::Ended(Session session, Seconds now) {
   const auto client = clients_.find(session);
-  if (client != clients_.end()) Forget(client, now);
+  if (client != clients_.end()) Forget(client, now, now);
 }
 
-void StoreNode::Forget(Clients::iterator client, Seconds now) {
+void StoreNode::Forget(Clients::iterator client, Seconds now, Seconds fence_at) {
   const NodeId node = client->second.node;
   const bool met = client->second.state != State::kNew;
   if (met) {
     Orphans& orphans = unfenced_[node];
+    orphans.try_at = fence_at;
     for (const auto& [call, writing] : client->second.writing) {
       orphans.slots.push_back(writing.object.slot);
       ++counters_.lost_puts;
     }
   }
   clients_.erase(client);
-  if (met) TryFence(node, now);
+  if (met && now >= fence_at) TryFence(node, now);
 }
 
 // Its session, if it waits for this, goes on.
@@ -431,10 +435,10 @@ std::vector<StoreNode::Output> StoreNode::TakeOutputs(Seconds now) {
     client.held = Bytes(0);
     for (size_t at = 0; at < client.out.size(); at += kMaxStoreMessages) {
       const size_t count = std::min(kMaxStoreMessages, client.out.size() - at);
-      outputs_.push_back({.session = session,
-                          .frame = EncodeStoreFrame(
-                              std::span<const StoreMessage>(client.out).subspan(at, count)),
-                          .welcome = std::exchange(client.welcome, false)});
+      outputs_.push_back(
+          {.session = session,
+           .frame = EncodeStoreFrame(std::span<const StoreMessage>(client.out).subspan(at, count)),
+           .welcome = std::exchange(client.welcome, false)});
     }
     client.out.clear();
   }

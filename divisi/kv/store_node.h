@@ -125,7 +125,8 @@ class StoreNode {
   void CheckTime(Seconds now);
   // Tells the client why where there is one to hear it.
   void End(Clients::iterator client, const Error& error, Seconds now);
-  void Forget(Clients::iterator client, Seconds now);
+  // fence_at: when its data connection is to end.
+  void Forget(Clients::iterator client, Seconds now, Seconds fence_at);
   bool TryFence(NodeId node, Seconds now);
   void FenceAgain(Seconds now);
   Clients::iterator ClientOf(NodeId node);
