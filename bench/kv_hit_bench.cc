@@ -17,12 +17,14 @@
 #include <cstring>
 #include <filesystem>
 #include <future>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "divisi/core/clock.h"
 #include "divisi/core/huge_memory.h"
+#include "divisi/core/random.h"
 #include "divisi/engine/engine.h"
 #include "divisi/engine/model_executor.h"
 #include "divisi/engine/tier_driver.h"
@@ -46,7 +48,7 @@ double Median(std::vector<double> values) {
 class Server {
  public:
   Server(const Settings& settings, Bytes host) : settings_(settings) {
-    const int64_t most = settings.prefix + 1040;
+    const int64_t most = settings.prefix + 272;
     const ModelSpec spec = LoadModelSpec(settings.model).value();
     const KvLayout layout{.layers = spec.layers,
                           .kv_heads = spec.kv_heads,
@@ -105,6 +107,9 @@ class Server {
     } while (engine_->stats().prefixes->tiers.moves > 0);
   }
   int64_t page() const { return page_; }
+  int64_t PagesRead(Tier tier) const {
+    return tiers_->stats().io.tiers[static_cast<size_t>(tier)].pages_read;
+  }
 
  private:
   const Settings& settings_;
@@ -123,14 +128,23 @@ class Measurement {
 
   void Run() {
     Fill();
-    Server server(settings_, Bytes(int64_t{3} << 30));
-    source_ = HugeMemory::Reserve(Bytes(PrefixBytes(server)), "the benchmark").value();
-    target_ = HugeMemory::Reserve(Bytes(PrefixBytes(server)), "the benchmark").value();
-    std::memset(source_->data(), 1, static_cast<size_t>(source_->size().value));
-    std::memset(target_->data(), 2, static_cast<size_t>(target_->size().value));
+    source_ = HugeMemory::Reserve(prefix_bytes_, "the benchmark").value();
+    target_ = HugeMemory::Reserve(prefix_bytes_, "the benchmark").value();
+    std::memset(source_->data(), 1, source_->size().value);
+    std::memset(target_->data(), 2, target_->size().value);
     std::printf("prefix %lld tokens, %.1f MB of KV\n", static_cast<long long>(settings_.prefix),
-                static_cast<double>(PrefixBytes(server)) * 1e-6);
-    Disk(server);
+                static_cast<double>(prefix_bytes_.value) * 1e-6);
+    {
+      Server server(settings_, Bytes(0));
+      server.Run(Prompt(0, 64));  // Rates are measured from here on.
+      Disk(server);
+      DiskBehindAnother(server);
+    }
+    Server server(settings_, Bytes(3 * prefix_bytes_.value));
+    for (const int which : {0, 1}) {
+      server.Run(Prompt(which, 64));
+      server.Settle();
+    }
     for (const int64_t tokens : {1, 16, 64, 256}) Host(server, tokens);
   }
 
@@ -145,17 +159,15 @@ class Measurement {
   // A prompt that begins with the prefix and goes on as none before it.
   std::vector<TokenId> Prompt(int which, int64_t rest) {
     std::vector<TokenId> prompt = prefixes_[which];
-    ++prompts_;
     for (int64_t i = 0; i < rest; ++i) {
-      prompt.push_back(static_cast<TokenId>((prompts_ * 131 + i * 17) % 2000));
+      prompt.push_back(static_cast<TokenId>(random_.Between(0, 1999)));
     }
     return prompt;
   }
-  int64_t PrefixBytes(const Server& server) const { return server.page() * settings_.prefix / 16; }
-
   void Fill() {
     std::filesystem::create_directories(settings_.directory);
     Server server(settings_, Bytes(0));
+    prefix_bytes_ = Bytes(server.page() * settings_.prefix / 16);
     const SteadyClock clock;
     for (const int which : {0, 1}) {
       const Seconds start = clock.Now();
@@ -194,7 +206,7 @@ class Measurement {
     ForEachFile([](int fd) { posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); });
   }
   // Of as many bytes as the prefix has, at the rate of reading all files.
-  Seconds ReadFiles(const Server& server) const {
+  Seconds ReadFiles() const {
     DropFiles();
     std::vector<std::byte> to(size_t{1} << 20);
     int64_t bytes = 0;
@@ -204,7 +216,7 @@ class Measurement {
       for (int64_t got = 1; got > 0; bytes += got) got = read(fd, to.data(), to.size());
     });
     return (clock.Now() - start) *
-           (static_cast<double>(PrefixBytes(server)) / static_cast<double>(bytes));
+           (static_cast<double>(prefix_bytes_.value) / static_cast<double>(bytes));
   }
 
   void Print(const std::string& name, const std::vector<double>& ttft, double read,
@@ -215,44 +227,72 @@ class Measurement {
     std::fflush(stdout);
   }
 
+  // A prompt whose prefix lies below the device, and then one whose prefix is there.
+  struct Pair {
+    Server::Ran hit, device;
+    double part = 1;  // Of the prefix, that was read: a few of its pages may be on the device yet.
+  };
+  Pair RunPair(Server& server, int which, int64_t rest, Tier tier) {
+    const int64_t before = server.PagesRead(tier);
+    Pair pair{server.Run(Prompt(which, rest)), server.Run(Prompt(which, rest))};
+    CHECK(pair.hit.cached == settings_.prefix && pair.device.cached == settings_.prefix);
+    const int64_t pages = server.PagesRead(tier) - before;
+    pair.part = static_cast<double>(pages) / static_cast<double>(settings_.prefix / 16);
+    CHECK(pair.part > 0.6, "{} pages were read from this tier", pages);
+    return pair;
+  }
+
   void Host(Server& server, int64_t rest) {
     std::vector<double> ttft, read, compute;
     for (int round = 0; round < settings_.rounds; ++round) {
       for (const int which : {0, 1}) {
-        const auto hit = server.Run(Prompt(which, rest));
-        const auto device = server.Run(Prompt(which, rest));
-        CHECK(hit.cached == settings_.prefix && device.cached == settings_.prefix);
-        ttft.push_back(hit.ttft.value);
-        compute.push_back(device.ttft.value);
-        read.push_back(Copy(server).value);
+        const Pair pair = RunPair(server, which, rest, Tier::kHost);
+        ttft.push_back(pair.hit.ttft.value);
+        compute.push_back(pair.device.ttft.value);
+        read.push_back(Copy(server).value * pair.part);
       }
     }
     Print("host memory, and " + std::to_string(rest) + " new tokens", ttft, Median(read),
           Median(compute));
   }
 
-  // The first requests of this server: nothing is in host memory yet.
   void Disk(Server& server) {
-    const double read = ReadFiles(server).value;
-    DropFiles();
-    const auto hit = server.Run(Prompt(0, 64));
-    const double compute = server.Run(Prompt(0, 64)).ttft.value;
-    CHECK(hit.cached == settings_.prefix, "{} tokens were cached", hit.cached);
-    Print("disk, and 64 new tokens", {hit.ttft.value}, read, compute);
-    // Behind a prompt that takes longer than reading.
-    DropFiles();
-    std::vector<TokenId> other = Prompt(0, 0);
-    std::ranges::reverse(other);
-    other.resize(static_cast<size_t>(std::min<int64_t>(settings_.prefix / 8, 1000)));
-    auto ahead = server.Start(std::move(other));
-    const auto behind = server.Start(Prompt(1, 64)).get();
-    const double since = (behind.first_token - ahead.get().first_token).value;
-    Print("disk, behind another prompt", {since}, 0, compute);
+    std::vector<double> ttft, read, compute;
+    for (int round = 0; round < settings_.rounds; ++round) {
+      for (const int which : {1, 0}) {
+        const double whole = ReadFiles().value;
+        DropFiles();
+        const Pair pair = RunPair(server, which, 64, Tier::kDisk);
+        read.push_back(whole * pair.part);
+        ttft.push_back(pair.hit.ttft.value);
+        compute.push_back(pair.device.ttft.value);
+      }
+    }
+    Print("disk, and 64 new tokens", ttft, Median(read), Median(compute));
+  }
+
+  // Behind a prompt that takes longer than reading: from its first token on.
+  void DiskBehindAnother(Server& server) {
+    std::vector<double> since, compute;
+    for (int round = 0; round < settings_.rounds; ++round) {
+      for (const int which : {1, 0}) {
+        DropFiles();
+        std::vector<TokenId> other = Prompt(0, std::min<int64_t>(settings_.prefix / 8, 256));
+        other.erase(other.begin(), other.begin() + settings_.prefix);
+        auto ahead = server.Start(std::move(other));
+        const auto behind = server.Start(Prompt(which, 64)).get();
+        CHECK(behind.cached == settings_.prefix);
+        since.push_back((behind.first_token - ahead.get().first_token).value);
+        compute.push_back(server.Run(Prompt(which, 64)).ttft.value);
+      }
+    }
+    Print("disk, behind another prompt", since, 0, Median(compute));
   }
 
   const Settings& settings_;
   const std::array<std::vector<TokenId>, 2> prefixes_;
-  int64_t prompts_ = getpid();  // Other ones than in earlier runs on this disk.
+  Bytes prefix_bytes_;
+  Random random_{std::random_device{}()};  // Earlier runs' prompts lie on the disk.
   std::optional<HugeMemory> source_, target_;
 };
 
@@ -262,7 +302,7 @@ Settings Parse(int argc, char** argv) {
     const std::string flag = argv[i];
     if (flag == "--tiny") {
       settings.model = DIVISI_SOURCE_DIR "/models/tiny-qwen3";
-      settings.prefix = 640;
+      settings.prefix = 1280;
       settings.rounds = 1;
       std::string name = "/tmp/kv_hit_bench.XXXXXX";
       settings.directory = mkdtemp(name.data());

@@ -76,9 +76,13 @@ bool PrefixLoader::State::AddPeer(const Candidate& candidate, size_t from,
 
 Result<void> PrefixLoader::State::AddAtOnce(Candidate candidate, Seconds now) {
   const RequestId id = candidate.request.id;
+  const auto shareable = static_cast<size_t>(Shareable(candidate.request));
   RETURN_IF_ERROR(scheduler.Add(std::move(candidate.request)));
-  requests[id] = {
-      .root = candidate.root, .keys = std::move(candidate.keys), .found = candidate.found};
+  requests[id] = {.root = candidate.root,
+                  .keys = std::move(candidate.keys),
+                  .shareable = shareable,
+                  .found = candidate.found};
+  tiers.HasFirst(id, scheduler.CachedPages(requests.at(id).keys));
   beyond.push_back(id);
   Expect(now);
   return {};
@@ -133,29 +137,63 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   const auto usable = static_cast<size_t>(Shareable(candidate.request));
   const int64_t present = scheduler.CachedPages(std::span(candidate.keys).first(usable));
   worth = std::min(worth, Room());
-  if (worth <= 0) {
-    ++counts.no_room;
-    return AddAtOnce(std::move(candidate), now);
-  }
+  if (worth <= 0) return AddWithoutRoom(std::move(candidate), now);
   const RequestId id = candidate.request.id;
   const std::optional<PrefixPeer>& peer = candidate.request.peer;
   auto load = scheduler.AddLoading(candidate.request, candidate.keys, present + worth);
   if (!load) {
     if (load.error().code != Code::kResourceExhausted) return load.error();
-    ++counts.no_room;
-    return AddAtOnce(std::move(candidate), now);
+    return AddWithoutRoom(std::move(candidate), now);
   }
   requests[id] = {.root = candidate.root,
                   .keys = std::move(candidate.keys),
+                  .shareable = usable,
                   .found = candidate.found,
                   .peer = peer ? peer->address : "",
                   .loading = worth,
                   .present = present};
-  reserved += worth;
   BeginLoad(*load, id, run, now);
   beyond.push_back(id);
   Expect(now);  // What is read is pinned by now.
   return {};
+}
+
+Result<void> PrefixLoader::State::AddWithoutRoom(Candidate candidate, Seconds now) {
+  const RequestId id = candidate.request.id;
+  RETURN_IF_ERROR(AddAtOnce(std::move(candidate), now));
+  ++counts.no_room;
+  without_room.push_back(id);
+  return {};
+}
+
+// Those that still wait for their turn are loaded as far as there is room again, in their order.
+void PrefixLoader::State::LookAgain(Seconds now) {
+  if (!std::exchange(room_freed, false)) return;
+  while (!without_room.empty() && Room() > 0) {
+    if (!LoadLater(without_room.front(), now)) return;
+    without_room.pop_front();
+  }
+}
+
+// False: there is no room for it yet.
+bool PrefixLoader::State::LoadLater(RequestId request, Seconds now) {
+  Waiting& waiting = requests.at(request);
+  const std::span<const BlockKey> keys(waiting.keys.data(), waiting.shareable);
+  const int64_t present = scheduler.CachedPages(keys);
+  const auto next = static_cast<size_t>(present);
+  if (next == keys.size() || on_their_way.contains(keys[next])) return true;
+  const std::vector<Tier> run = tiers.Find(keys, present);
+  const int64_t worth = std::min(Worth(run), Room());
+  if (worth <= 0) return true;
+  auto load = scheduler.LoadWaiting(request, present + worth);
+  if (!load) return load.error().code != Code::kResourceExhausted;
+  waiting.found = {};
+  for (const Tier tier : run) ++waiting.found[static_cast<size_t>(tier)];
+  waiting.loading = worth;
+  waiting.present = present;
+  ++counts.loaded_later;
+  BeginLoad(*load, request, run, now);
+  return true;
 }
 
 void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
@@ -174,7 +212,9 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
     on_their_way.insert(key);
     read += ReadTime(run[i]);
   }
+  reserved += pages;
   backlog += options.page * pages;
+  tiers.HasFirst(request, given.present + pages);
   PlanFollowing(load, read, now);
   load_orders.push_back({.id = given.id,
                          .pages = load.pages,

@@ -4,7 +4,8 @@
 //
 // A request goes one of these ways:
 //   at once      the pool holds its prefix, the tiers do not, reading takes longer than computing,
-//                or the room for loads is taken: nobody waits for room
+//                or the room for loads is taken: nobody waits for room, but who still waits for its
+//                turn when there is some again is loaded then
 //   asked        the remote pool is asked what it holds, for kAskPool at most
 //   loaded       pages are reserved and read; it keeps its place in the queue, and runs once all is
 //                there, or before, when computing hides what is still to be read
@@ -95,8 +96,9 @@ struct PrefixLoaderStats {
   TierStats tiers;
   int64_t loads = 0;         // Begun
   int64_t loads_failed = 0;  // Not all of their pages came.
-  int64_t no_room = 0;       // Requests that computed a prefix for want of room to load it,
-  int64_t not_worth = 0;     // or because reading takes longer.
+  int64_t no_room = 0;       // Requests that found no room to load a prefix,
+  int64_t loaded_later = 0;  // and of these, for which there was some before their turn.
+  int64_t not_worth = 0;     // Requests that computed a prefix because reading takes longer
   int64_t pages_read = 0;    // By loads, the good ones
   int64_t pages_used = 0;    // Of those, by the requests that they were read for
   int64_t asked = 0, unanswered = 0;
@@ -117,7 +119,7 @@ class PrefixLoader {
   // true then.
   bool Cancel(RequestId request, Seconds now);
 
-  void LoadEnded(const LoadOutcome& outcome, Seconds now);
+  void LoadEnded(const LoadOutcome& outcome);
   // failed: the source lacks the page or has it damaged.
   void SaveEnded(uint64_t id, bool ok, Seconds now);
   // have: for each key of the question; empty: no answer will come.

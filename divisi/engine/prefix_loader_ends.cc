@@ -18,6 +18,8 @@ constexpr double kNewLookup = 0.1;
 
 void PrefixLoader::State::Start(Waiting& waiting, RequestId request, Seconds now) {
   waiting.started = true;
+  room_freed = true;
+  std::erase(without_room, request);
   reserved -= std::exchange(waiting.loading, 0);
   counts.pages_used += waiting.loaded;
   tiers.Forget(request, now);
@@ -29,6 +31,8 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   const auto found = requests.find(request);
   if (found == requests.end()) return;
   Waiting& waiting = found->second;
+  room_freed = true;
+  std::erase(without_room, request);
   reserved -= waiting.loading;
   if (waiting.started) {
     tiers.Ended(waiting.keys, waiting.answer_tokens, SessionState::kUnknown);
@@ -76,7 +80,7 @@ void PrefixLoader::Note(const std::vector<SchedulerEvent>& events, Seconds now) 
 
 // ---- What ends
 
-void PrefixLoader::LoadEnded(const LoadOutcome& outcome, Seconds now) {
+void PrefixLoader::LoadEnded(const LoadOutcome& outcome) {
   State& s = *state_;
   const auto found = s.loads.find(outcome.id);
   CHECK(found != s.loads.end(), "load {} is not under way", outcome.id);
@@ -92,6 +96,7 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome, Seconds now) {
   }
   const auto pages = static_cast<int64_t>(load.pages.size());
   s.backlog = s.backlog - s.options.page * pages;
+  s.room_freed = true;
   s.counts.loads_failed += outcome.pages < pages;
   s.counts.pages_read += outcome.pages;
   if (outcome.pages < pages) load.gate->Fail();
@@ -110,7 +115,6 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome, Seconds now) {
     }
   }
   s.scheduler.EndLoad(outcome.id, outcome.pages);
-  (void)now;
 }
 
 void PrefixLoader::SaveEnded(uint64_t id, bool ok, Seconds now) {
@@ -181,10 +185,8 @@ void PrefixLoader::State::Follow(Seconds now) {
 
 void PrefixLoader::State::TakeChanges(Seconds now) {
   for (PageChange& change : scheduler.TakePageChanges()) {
-    // What came from the pool or a peer is saved here, too.
-    const bool is_new = !change.loaded || tiers.PoolHas(change.key) ||
-                        (options.peers && tiers.Find({&change.key, 1}, 0).empty());
-    if (change.kind == PageChange::Kind::kStored && is_new) {
+    // What was loaded from the disk, the pool or a peer is saved, too: it may be wanted again soon.
+    if (change.kind == PageChange::Kind::kStored) {
       tiers.Complete({.key = change.key,
                       .parent = change.parent,
                       .root = change.root,
@@ -216,6 +218,7 @@ void PrefixLoader::Tick(Seconds now) {
   s.GiveUpQuestions(now);
   for (const uint64_t id : std::exchange(s.pending_answers, {})) PoolAnswered(id, {}, now);
   s.Follow(now);
+  s.LookAgain(now);
   s.Expect(now);
   s.TakeChanges(now);
   s.TakeTierActions(now);

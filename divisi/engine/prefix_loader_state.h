@@ -37,6 +37,7 @@ struct PrefixLoader::State {
   struct Waiting {
     BlockKey root;
     std::vector<BlockKey> keys;
+    size_t shareable = 0;                   // Of them
     std::array<int64_t, kSources> found{};  // As of Candidate, without those that did not come.
     std::string peer;                       // Where those of kPeer are
     int64_t loading = 0;                    // Pages that it was given room for.
@@ -68,6 +69,9 @@ struct PrefixLoader::State {
   int64_t Worth(const std::vector<Tier>& run) const;
   Seconds ReadTime(Tier tier) const;
   Seconds ComputeTime(int64_t pages) const;
+  Result<void> AddWithoutRoom(Candidate candidate, Seconds now);
+  bool LoadLater(RequestId request, Seconds now);
+  void LookAgain(Seconds now);
   void BeginLoad(const PrefixLoad& load, RequestId request, const std::vector<Tier>& run,
                  Seconds now);
   void PlanFollowing(Load& load, Seconds read, Seconds now);
@@ -87,6 +91,8 @@ struct PrefixLoader::State {
   Seconds lookup;
   std::map<RequestId, Waiting> requests;
   std::deque<RequestId> beyond;  // Those that the tiers do not expect yet, in queue order
+  std::deque<RequestId> without_room;  // Those that wait for their turn, in queue order
+  bool room_freed = false;             // Since they were looked at
   std::map<uint64_t, Question> questions;
   uint64_t last_question = 0;
   std::map<uint64_t, Load> loads;

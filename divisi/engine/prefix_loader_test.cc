@@ -88,7 +88,7 @@ class Host {
       ++outcome.pages;
     }
     if (outcome.bad.empty()) order.gate->Open(1);
-    loader_.LoadEnded(outcome, now_);
+    loader_.LoadEnded(outcome);
     Tick();
   }
   bool Step() {
@@ -405,6 +405,39 @@ TEST(PrefixLoaderTest, WithoutRoomLaterRequestsComputeAtOnce) {
   EXPECT_EQ(host.loader_.stats().no_room, 2);
   host.RunAll();
   for (RequestId id = 11; id <= 14; ++id) EXPECT_EQ(host.tokens_.at(id), host.tokens_.at(id - 10));
+}
+
+TEST(PrefixLoaderTest, WhoStillWaitsWhenThereIsRoomIsLoaded) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.scheduler.blocks = 60;
+  setup.scheduler.max_sequences = 1;
+  setup.loader.tiers.host_pages = 200;
+  setup.loader.most_loading = 4;
+  Host host(setup, tiers);
+  for (RequestId id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>(id * 1000))).ok());
+  }
+  host.RunAll();
+  for (RequestId id = 900; id < 910; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
+    host.RunAll();
+  }
+  for (RequestId id = 11; id <= 13; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>((id - 10) * 1000))).ok());
+  }
+  EXPECT_EQ(host.loader_.stats().no_room, 2);
+  host.Tick();
+  host.Carry();
+  ASSERT_TRUE(host.Step());  // 11 begins, so there is room, and 12 and 13 wait for it.
+  EXPECT_EQ(host.loader_.stats().loaded_later, 1);
+  host.RunAll();
+  EXPECT_EQ(host.loader_.stats().loaded_later, 2);
+  for (RequestId id = 11; id <= 13; ++id) {
+    EXPECT_EQ(host.tokens_.at(id), host.tokens_.at(id - 10));
+    EXPECT_EQ(host.cached_.at(id), 64) << id;
+    EXPECT_EQ(host.found_.at(id), (std::array<int64_t, kSources>{0, 4, 0, 0})) << id;
+  }
 }
 
 TEST(PrefixLoaderTest, AloneAPrefixMayBeLargerThanTheRoomForLoads) {

@@ -352,6 +352,9 @@ Result<PrefixLoad> Scheduler::AddLoading(Request request, std::vector<BlockKey> 
                                          int64_t until) {
   return state_->AddLoading(std::move(request), std::move(keys), until);
 }
+Result<PrefixLoad> Scheduler::LoadWaiting(RequestId request, int64_t until) {
+  return state_->LoadWaiting(request, until);
+}
 void Scheduler::FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate) {
   state_->FollowLoad(load, std::move(gate));
 }

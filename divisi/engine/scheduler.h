@@ -170,6 +170,9 @@ class Scheduler {
   // EndLoad or FollowLoad. Others with the same prefix wait for it, as for one that is computed.
   // Errors: as Add; kResourceExhausted where pages are lacking now: Add it then.
   Result<PrefixLoad> AddLoading(Request request, std::vector<BlockKey> keys, int64_t until);
+  // The same for a request that Add took and that has not run. Errors: kNotFound: there is none
+  // such; kResourceExhausted as above: it waits on.
+  Result<PrefixLoad> LoadWaiting(RequestId request, int64_t until);
   // It may run now, while its pages are still filled; each layer of it waits at the gate.
   void FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate);
   // Nothing is written to the load's pages any more. loaded: so many of them, the first ones, hold

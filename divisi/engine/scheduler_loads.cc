@@ -5,39 +5,63 @@
 #include "divisi/engine/scheduler_state.h"
 
 namespace divisi {
+namespace {
+
+Error NoPages() { return {Code::kResourceExhausted, "no pages for what would be loaded"}; }
+
+}  // namespace
 
 Result<PrefixLoad> Scheduler::State::AddLoading(Request request, std::vector<BlockKey> keys,
                                                 int64_t until) {
   ASSIGN_OR_RETURN(std::unique_ptr<ScheduledRequest> entry, MakeEntry(std::move(request)));
-  const Error full{Code::kResourceExhausted, "no pages for what would be loaded"};
-  if (unstarted_ >= options_.max_waiting) return full;
+  if (unstarted_ >= options_.max_waiting) return NoPages();
   entry->keys = std::move(keys);
-  CHECK(until <= ShareablePages(*entry) && until <= static_cast<int64_t>(entry->keys.size()));
-  std::vector<BlockId> shared = FindShared(*entry);
+  ASSIGN_OR_RETURN(PrefixLoad load, BeginLoad(*entry, until));
+  entry->arrival = arrivals_++;
+  ++unstarted_;
+  const RequestId id = entry->id();
+  entries_.emplace(id, std::move(entry));
+  return load;
+}
+
+Result<PrefixLoad> Scheduler::State::LoadWaiting(RequestId id, int64_t until) {
+  const auto found = entries_.find(id);
+  const bool waits = found != entries_.end() && waiting_.contains(found->second->arrival);
+  if (!waits || found->second->started || !found->second->pages.empty()) {
+    return Error{Code::kNotFound, Format("request {} does not wait without pages", id)};
+  }
+  ScheduledRequest& entry = *found->second;
+  ASSIGN_OR_RETURN(PrefixLoad load, BeginLoad(entry, until));
+  waiting_.erase(entry.arrival);
+  entry.passed_as_long = false;
+  entry.holds = 0;
+  return load;
+}
+
+// The entry, which has no pages, gets those until `until`, and waits for them.
+Result<PrefixLoad> Scheduler::State::BeginLoad(ScheduledRequest& entry, int64_t until) {
+  std::vector<BlockId> shared = FindShared(entry);
+  CHECK(until <= ShareablePages(entry) && until <= static_cast<int64_t>(entry.keys.size()));
   const auto present = static_cast<int64_t>(shared.size());
   CHECK(present < until, "{} pages are there, and {} wanted", present, until);
   const int64_t revived =
       std::ranges::count_if(shared, [this](BlockId block) { return pool_.references(block) == 0; });
   const int64_t reserve = static_cast<int64_t>(running_.size()) + reserved_ + pages_owed_;
-  if (until - present + revived + reserve > pool_.available()) return full;
+  if (until - present + revived + reserve > pool_.available()) return NoPages();
   for (const BlockId block : shared) pool_.Reference(block);
-  entry->pages = std::move(shared);
-  entry->published = entry->promised = present;
-  CHECK(TryGrow(*entry, until * kBlockTokens), "request {}: pages went away", entry->id());
-  for (; entry->promised < until; ++entry->promised) {
-    promises_.try_emplace(entry->keys[static_cast<size_t>(entry->promised)], entry.get());
+  entry.pages = std::move(shared);
+  entry.published = entry.promised = present;
+  CHECK(TryGrow(entry, until * kBlockTokens), "request {}: pages went away", entry.id());
+  for (; entry.promised < until; ++entry.promised) {
+    promises_.try_emplace(entry.keys[static_cast<size_t>(entry.promised)], &entry);
   }
   Load& load = loads_[++last_load_];
-  load.pages.assign(entry->pages.begin() + present, entry->pages.end());
-  load.entry = entry.get();
+  load.pages.assign(entry.pages.begin() + present, entry.pages.end());
+  load.entry = &entry;
   for (const BlockId block : load.pages) pool_.Reference(block);
-  entry->arrival = arrivals_++;
-  entry->loading = true;
-  entry->load = last_load_;
+  entry.loading = true;
+  entry.load = last_load_;
   ++loading_;
-  ++unstarted_;
-  const RequestId id = entry->id();
-  entries_.emplace(id, std::move(entry));
   return PrefixLoad{.id = last_load_, .present = present, .pages = load.pages};
 }
 

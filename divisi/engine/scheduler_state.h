@@ -70,6 +70,7 @@ class Scheduler::State {
   std::span<const BlockId> PagesOf(RequestId id) const;
   bool Cancel(RequestId id);
   Result<PrefixLoad> AddLoading(Request request, std::vector<BlockKey> keys, int64_t until);
+  Result<PrefixLoad> LoadWaiting(RequestId id, int64_t until);
   void FollowLoad(uint64_t load, std::shared_ptr<LayerGate> gate);
   void EndLoad(uint64_t load, int64_t loaded);
   int64_t CachedPages(std::span<const BlockKey> keys) const;
@@ -107,6 +108,7 @@ class Scheduler::State {
   void PublishFullPages(ScheduledRequest& entry);
   void NoteStored(const ScheduledRequest& entry, size_t page);
   // Loads
+  Result<PrefixLoad> BeginLoad(ScheduledRequest& entry, int64_t until);
   void TakeLoaded(ScheduledRequest& entry, int64_t loaded);
   void Detach(ScheduledRequest& entry);
   void Requeue(ScheduledRequest& entry, std::vector<SchedulerEvent>& events);

@@ -39,7 +39,7 @@ struct TierDriver::State {
   void OpenPool();
   void TakeResults(PrefixLoader& loader, Seconds now);
   TierSpeeds Speeds(Seconds per_token, Seconds now);
-  void Begin(PrefixLoader& loader, LoadOrder order, Seconds now);
+  void Begin(PrefixLoader& loader, LoadOrder order);
   void Begin(PrefixLoader& loader, const TierAction& action, Seconds now);
 };
 
@@ -130,7 +130,7 @@ void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
   s.TakeResults(loader, now);
   loader.SetSpeeds(s.Speeds(per_token, now));
   loader.Tick(now);
-  for (LoadOrder& order : loader.TakeLoads()) s.Begin(loader, std::move(order), now);
+  for (LoadOrder& order : loader.TakeLoads()) s.Begin(loader, std::move(order));
   for (const TierAction& action : loader.TakeActions()) s.Begin(loader, action, now);
   for (PoolQuestion& question : loader.TakeQuestions()) {
     s.pool->Ask(question.id, std::move(question.keys));
@@ -148,7 +148,7 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
       if (bad.tier == Tier::kRemote && damaged) io->Remove(bad.tier, bad.key);
       outcome.bad.push_back({bad.key, bad.tier, damaged});
     }
-    loader.LoadEnded(outcome, now);
+    loader.LoadEnded(outcome);
   }
   for (const SaveDone& done : io->TakeSaves()) {
     loader.SaveEnded(done.id, done.ok, now);
@@ -173,7 +173,7 @@ TierSpeeds TierDriver::State::Speeds(Seconds per_token, Seconds now) {
           .per_token = per_token};
 }
 
-void TierDriver::State::Begin(PrefixLoader& loader, LoadOrder order, Seconds now) {
+void TierDriver::State::Begin(PrefixLoader& loader, LoadOrder order) {
   PageLoad load{.id = order.id,
                 .root = order.root,
                 .position = order.position,
@@ -185,7 +185,7 @@ void TierDriver::State::Begin(PrefixLoader& loader, LoadOrder order, Seconds now
     if (page.tier == Tier::kPeer) at_peer.push_back(page.key);
   }
   if (!at_peer.empty()) options.peers->Direct(at_peer, order.peer);
-  if (!io->Load(std::move(load))) loader.LoadEnded({.id = order.id}, now);
+  if (!io->Load(std::move(load))) loader.LoadEnded({.id = order.id});
 }
 
 void TierDriver::State::Begin(PrefixLoader& loader, const TierAction& action, Seconds now) {

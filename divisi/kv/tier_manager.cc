@@ -73,10 +73,23 @@ bool TierManager::Expect(RequestId request, std::span<const BlockKey> keys, Seco
   if (!place) return false;
   for (const BlockKey& key : keys) Rerank(key);
   place_of_[request] = *place;
-  prefetches_[*place].keys.assign(keys.begin(), keys.end());
+  Prefetch& prefetch = prefetches_[*place];
+  prefetch.keys.assign(keys.begin(), keys.end());
+  const auto has = has_first_.find(request);
+  if (has != has_first_.end()) prefetch.from = prefetch.next = std::min(has->second, keys.size());
   unfinished_.insert(*place);
   RunPrefetch(now);
   return true;
+}
+
+void TierManager::HasFirst(RequestId request, int64_t pages) {
+  const auto first = static_cast<size_t>(pages);
+  has_first_[request] = first;
+  const auto found = place_of_.find(request);
+  if (found == place_of_.end()) return;
+  Prefetch& prefetch = prefetches_.at(found->second);
+  prefetch.from = std::min(first, prefetch.keys.size());
+  prefetch.next = std::max(prefetch.next, prefetch.from);
 }
 
 void TierManager::Forget(RequestId request, Seconds now) {
@@ -86,6 +99,7 @@ void TierManager::Forget(RequestId request, Seconds now) {
     unfinished_.erase(found->second);
     place_of_.erase(found);
   }
+  has_first_.erase(request);
   for (const BlockKey& key : upcoming_.Forget(request)) Rerank(key);
   RunPrefetch(now);
 }
@@ -112,7 +126,25 @@ void TierManager::RunPrefetch(Seconds now) {
 
 void TierManager::Complete(const PageName& page, BlockId block, Seconds now) {
   if (host_.Knows(page.key)) return;
-  const bool room = host_.capacity() > 0 && !bad_.Bars(page.key, Tier::kHost) && CanMove(1) &&
+  if (saves_waiting_.empty() && CanMove(1)) return SavePage(page, block, now);
+  if (static_cast<int64_t>(saves_waiting_.size()) < options_.most_waiting) {
+    saves_waiting_.push_back({page, block});
+  } else {
+    ++counts_.saves_refused;
+  }
+}
+
+void TierManager::RunSaves(Seconds now) {
+  while (!saves_waiting_.empty() && CanMove(1)) {
+    const Save next = std::move(saves_waiting_.front());
+    saves_waiting_.pop_front();
+    SavePage(next.page, next.block, now);
+  }
+}
+
+void TierManager::SavePage(const PageName& page, BlockId block, Seconds now) {
+  if (host_.Knows(page.key)) return;
+  const bool room = host_.capacity() > 0 && !bad_.Bars(page.key, Tier::kHost) &&
                     MakeHostRoom(Rank(page.key, Tier::kHost), now) && CanMove(1);
   if (room) {
     StartCopy(page, Tier::kDevice, Tier::kHost, block);
@@ -238,7 +270,8 @@ void TierManager::Drop(const BlockKey& key, Tier tier) {
   Emit(TierEvent::Kind::kRemoved, key, tier);
   const auto place = upcoming_.NextUse(key);
   if (tier == Tier::kHost && place && disk_.Has(key)) {  // It is to come back in time.
-    prefetches_.at(*place).next = 0;
+    Prefetch& prefetch = prefetches_.at(*place);
+    prefetch.next = prefetch.from;
     unfinished_.insert(*place);
   }
   if (Index(tier).Remove(key)) Gone(key, tier);
@@ -288,6 +321,7 @@ void TierManager::Done(uint64_t id, bool ok, Seconds now) {
     }
   }
   Release(move);
+  RunSaves(now);
   RunPool();
   RunPrefetch(now);
 }
@@ -343,6 +377,7 @@ void TierManager::Clear() {
   for (auto& [id, move] : moves_) move.revoked = true;
   for (const PoolPut& put : pool_waiting_) to_pool_.erase(put.page.key);
   pool_waiting_.clear();
+  saves_waiting_.clear();
   for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
     events_.push_back({TierEvent::Kind::kCleared, {}, tier});
     for (const BlockKey& key : Index(tier).RemoveAll()) Gone(key, tier);
@@ -360,6 +395,7 @@ TierStats TierManager::stats() const {
   stats.disk_pages = disk_.present();
   stats.disk_pinned = disk_.pinned();
   stats.disk_arriving = disk_.arriving();
+  stats.saves_waiting = static_cast<int64_t>(saves_waiting_.size());
   stats.pool_waiting = static_cast<int64_t>(pool_waiting_.size());
   stats.awaited_pages = upcoming_.pages();
   stats.moves = static_cast<int64_t>(moves_.size());

@@ -74,6 +74,7 @@ struct TierOptions {
   int64_t most_pool_moves = 32;    // Of these, to the pool;
   int64_t most_pool_pins = 8;      // and of these, from the device.
   int64_t most_pool_waiting = 4096;
+  int64_t most_waiting = 4096;   // Pages that wait to be saved.
   int64_t most_bad = 4096;       // Objects in quarantine.
   int64_t remembered = 1 << 20;  // Pages in the history.
 };
@@ -118,7 +119,8 @@ struct TierStats {
   int64_t pool_puts_dropped = 0;  // Not begun: the queue was full, or the page gone.
   int64_t pool_waiting = 0;       // Now
   int64_t host_evictions = 0, disk_evictions = 0;
-  int64_t saves_refused = 0;  // Host memory or the moves were full.
+  int64_t saves_waiting = 0;  // Now
+  int64_t saves_refused = 0;  // Host memory was full, or too many waited.
   int64_t failed_moves = 0;
   int64_t bad_objects = 0;
   int64_t in_quarantine = 0;
@@ -140,12 +142,16 @@ class TierManager {
   void Ended(std::span<const BlockKey> chain, int64_t answer_tokens, SessionState session);
 
   // A device page is full and its content final. A copy from `block` may follow; the caller holds
-  // the page until its Done. Nothing follows for a page that host memory knows. Idempotent.
+  // the page until its Done. Nothing follows for a page that host memory knows. Idempotent. Where
+  // as many copies are on their way as may be, it waits, and follows if the page is still there.
   void Complete(const PageName& page, BlockId block, Seconds now);
 
   // The queue, in order of service; what is beyond the look-ahead is ignored (false) and may be
-  // shown again later. Forget: started or given up.
+  // shown again later. Forget: started or given up. HasFirst, before Expect or later: the request
+  // has that many of its pages on the device, or reads them where they are, and none of these needs
+  // to come to host memory for it.
   bool Expect(RequestId request, std::span<const BlockKey> keys, Seconds now);
+  void HasFirst(RequestId request, int64_t pages);
   void Forget(RequestId request, Seconds now);
 
   // Reading begins and ends. Requires: Find gave the page at this tier, and nothing came between;
@@ -188,7 +194,12 @@ class TierManager {
   };
   struct Prefetch {
     std::vector<BlockKey> keys;
+    size_t from = 0;  // Those before are not needed.
     size_t next = 0;
+  };
+  struct Save {
+    PageName page;
+    BlockId block = -1;
   };
 
   TierIndex& Index(Tier tier) { return tier == Tier::kHost ? host_ : disk_; }
@@ -196,6 +207,8 @@ class TierManager {
   EvictionRank Rank(const BlockKey& key, Tier tier) const;
   void Rerank(const BlockKey& key);
   bool CanMove(int64_t share) const;
+  void SavePage(const PageName& page, BlockId block, Seconds now);
+  void RunSaves(Seconds now);
   void StartCopy(const PageName& page, Tier from, Tier to, BlockId block);
   void OfferToPool(const PageName& page, BlockId block);
   void RunPool();
@@ -221,6 +234,7 @@ class TierManager {
   WriteAdmission admission_;
   PageQuarantine bad_;
   KnownKeys in_pool_;
+  std::deque<Save> saves_waiting_;
   std::deque<PoolPut> pool_waiting_;
   std::unordered_set<BlockKey, BlockKeyHash> to_pool_;  // Waiting, and on their way.
   int64_t pool_moves_ = 0, pool_pins_ = 0;
@@ -231,6 +245,7 @@ class TierManager {
   uint64_t next_move_ = 1;
   std::unordered_map<RequestId, int64_t> place_of_;  // In the queue.
   std::map<int64_t, Prefetch> prefetches_;           // By place.
+  std::unordered_map<RequestId, size_t> has_first_;  // Pages, by HasFirst.
   std::set<int64_t> unfinished_;                     // Places whose pages may have to come back.
   std::vector<TierAction> actions_;
   std::vector<TierEvent> events_;

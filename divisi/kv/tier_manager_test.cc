@@ -78,6 +78,44 @@ TEST(TierManagerTest, WhatARequestWaitsForGoesToTheDiskAndComesBack) {
   EXPECT_GT(driver.tiers.stats().promotions, 0);
 }
 
+TEST(TierManagerTest, WhatARequestHasOrReadsWhereItIsDoesNotComeBackBesides) {
+  for (const bool early : {true, false}) {
+    Driver driver(Sizes(4, 8));
+    const auto first = Chain(1, 3);
+    driver.Serve(first);
+    driver.tiers.Expect(1, Chain(10, 4), driver.now);
+    if (early) driver.tiers.HasFirst(2, 3);
+    driver.tiers.Expect(2, first, driver.now);
+    driver.tiers.HasFirst(2, 3);
+    driver.Serve(Chain(10, 4));
+    ASSERT_EQ(driver.tiers.Find(first, 0)[2], Tier::kDisk);
+    driver.tiers.Forget(1, driver.now);
+    driver.CarryOut();
+    EXPECT_EQ(driver.tiers.stats().promotions, 0);
+    // Another one may wait for some of them later.
+    driver.tiers.Forget(2, driver.now);
+    driver.tiers.HasFirst(3, 2);
+    driver.tiers.Expect(3, first, driver.now);
+    driver.CarryOut();
+    EXPECT_EQ(driver.tiers.stats().promotions, 1);
+    EXPECT_EQ(driver.tiers.Find(first, 0)[1], Tier::kDisk);
+  }
+}
+
+TEST(TierManagerTest, WhatAStepCompletesIsSavedHoweverManyPagesThatAre) {
+  TierOptions options = Sizes(100, 0);
+  options.most_moves = 8;
+  Driver driver(options);
+  const auto chain = Chain(1, 50);
+  driver.Start(chain);
+  EXPECT_EQ(driver.tiers.stats().moves, 8);
+  EXPECT_EQ(driver.tiers.stats().saves_waiting, 42);
+  driver.CarryOut();
+  EXPECT_EQ(driver.tiers.stats().saves_waiting, 0);
+  EXPECT_EQ(driver.tiers.stats().saves_refused, 0);
+  EXPECT_EQ(driver.tiers.Find(chain, 0).size(), 50u);
+}
+
 TEST(TierManagerTest, TheTailGoesBeforeTheHead) {
   Driver driver(Sizes(4, 0));
   const auto chain = Chain(1, 4);

@@ -44,13 +44,17 @@ void AppendLoads(const PrefixLoaderStats& prefixes, Samples& samples) {
   samples.Counter("divisi:kv_pages_used_total", "Of those, pages that their requests used.",
                   prefixes.pages_used);
   samples.Counter("divisi:kv_loads_without_room_total",
-                  "Requests that computed a prefix for want of pages to load it into.",
-                  prefixes.no_room);
+                  "Requests that found no pages to load their prefix into.", prefixes.no_room);
+  samples.Counter("divisi:kv_loads_later_total",
+                  "Of these, those for which there were some before their turn.",
+                  prefixes.loaded_later);
   samples.Counter("divisi:kv_loads_not_worth_total",
                   "Requests that computed a prefix because reading it takes longer.",
                   prefixes.not_worth);
   samples.Gauge("divisi:kv_loading_pages", "Device pages of loads and of who waits with them.",
                 Number(prefixes.loading_pages));
+  samples.Gauge("divisi:kv_saves_waiting", "Pages that wait to be saved.",
+                Number(prefixes.tiers.saves_waiting));
   samples.Counter("divisi:kv_saves_refused_total", "Pages that were not saved for want of room.",
                   prefixes.tiers.saves_refused);
   samples.Counter("divisi:kv_bad_objects_total", "Stored pages that failed a check.",

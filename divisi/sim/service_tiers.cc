@@ -165,7 +165,7 @@ void ServiceTierDriver::EndLoad(bool whole) {
   for (size_t tier = 0; whole && tier < load.bytes.size(); ++tier) {
     if (load.bytes[tier].value > 0) rates_[tier].Add(load.bytes[tier], load.took[tier]);
   }
-  loader_->LoadEnded(outcome, world_.schedule.now());
+  loader_->LoadEnded(outcome);
   StartLoad();
   world_.moved();
 }

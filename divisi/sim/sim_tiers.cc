@@ -77,7 +77,7 @@ void SimTiers::Load(PrefixLoader& loader, const LoadOrder& order) {
   }
   const bool whole = outcome.pages == static_cast<int64_t>(order.pages.size());
   ++(whole ? world_.pool->loads : world_.pool->failed_loads);
-  loader.LoadEnded(outcome, world_.schedule.now());
+  loader.LoadEnded(outcome);
 }
 
 void SimTiers::Remove(const TierAction& action) {
