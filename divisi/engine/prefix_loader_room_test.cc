@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "divisi/engine/prefix_loader.h"
-#include "divisi/engine/prefix_loader_fixture.h"
+#include "divisi/sim/prefix_loader_fixture.h"
 
 namespace divisi {
 namespace {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "divisi/core/random.h"
-#include "divisi/engine/prefix_loader_fixture.h"
+#include "divisi/sim/prefix_loader_fixture.h"
 
 namespace divisi {
 namespace {

@@ -1,4 +1,5 @@
-// For tests of PrefixLoader: it stands over the real scheduler and tier manager, and tiers are maps.
+// For tests of PrefixLoader: it stands over the real scheduler and tier manager, and tiers are
+// maps.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,14 +15,14 @@
 
 namespace divisi {
 
-inline std::vector<TokenId> Tokens(int64_t count, TokenId first = 0) {
+inline std::vector<TokenId> RisingTokens(int64_t count, TokenId first = 0) {
   std::vector<TokenId> tokens;
   for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(first + i));
   return tokens;
 }
 
 inline Request Prompt(RequestId id, int64_t tokens, TokenId first = 0) {
-  return {.id = id, .prompt = Tokens(tokens, first), .max_tokens = 3};
+  return {.id = id, .prompt = RisingTokens(tokens, first), .max_tokens = 3};
 }
 
 struct HostSetup {
@@ -39,6 +40,8 @@ struct Tiers {
 };
 
 class Host {
+  using Kind = SchedulerEvent::Kind;
+
  public:
   Host(const HostSetup& setup, Tiers& tiers)
       : tiers_(tiers),
@@ -95,13 +98,13 @@ class Host {
     if (plan.slices.empty()) return false;
     const auto events = scheduler_.Commit(executor_.Execute(plan));
     for (const SchedulerEvent& event : events) {
-      if (event.kind != SchedulerEvent::Kind::kScheduled) continue;
+      if (event.kind != Kind::kScheduled) continue;
       found_[event.request] = loader_.Found(event.request, event.cached_tokens / kBlockTokens);
     }
     loader_.Note(events, now_);
     for (const SchedulerEvent& event : events) {
-      if (event.kind == SchedulerEvent::Kind::kToken) tokens_[event.request].push_back(event.token.token);
-      if (event.kind == SchedulerEvent::Kind::kScheduled) cached_[event.request] = event.cached_tokens;
+      if (event.kind == Kind::kToken) tokens_[event.request].push_back(event.token.token);
+      if (event.kind == Kind::kScheduled) cached_[event.request] = event.cached_tokens;
     }
     Tick();
     scheduler_.Verify();
@@ -137,7 +140,7 @@ class Host {
  private:
   void Act(const TierAction& action) {
     const BlockKey& key = action.page.key;
-    if (action.kind == TierAction::SchedulerEvent::Kind::kRemove) {
+    if (action.kind == TierAction::Kind::kRemove) {
       In(action.from).erase(key);
       return;
     }
