@@ -1,7 +1,10 @@
 // Gets of page objects from a node of the remote pool, beside the same bytes written one-sided by
 // its transport alone and beside redis-server with the same objects; each in processes of its own,
 // in turns, with many gets under way.
-//   kv_store_bench [--tiny] [--network] [--rounds R] [--count N]
+// Also loads of as many pages by a worker's tier (kv/remote_store.h), whole and by layers: from the
+// pool to where computing reads them, each layer checked; "begins": when the first layers are
+// there.
+//   kv_store_bench [--tiny] [--network] [--rounds R] [--count N] [--layer BYTES]
 // Same-host: the owner of memory reads the writer's; --network: over what UCX_TLS allows. Memory on
 // both sides is beyond the caches. Redis is asked over a Unix socket and over TCP by the client
 // that workers have (kv/redis_store.h); skipped where redis-server is not installed. Verified: the
@@ -23,6 +26,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "divisi/control/store_client.h"
@@ -30,8 +34,10 @@
 #include "divisi/core/clock.h"
 #include "divisi/core/format.h"
 #include "divisi/core/huge_memory.h"
+#include "divisi/kv/page_loading.h"
 #include "divisi/kv/page_object.h"
 #include "divisi/kv/redis_store.h"
+#include "divisi/kv/remote_store.h"
 #include "divisi/net/ucx_transport.h"
 
 namespace divisi {
@@ -82,6 +88,7 @@ std::vector<std::byte> ObjectOf(int64_t number, int64_t layer) {
   header.shape.layers = kLayers;
   header.shape.layer_bytes = layer;
   header.key = KeyOf(number);
+  header.position = number * kBlockTokens;
   std::vector<std::byte> payload(static_cast<size_t>(kLayers * layer));
   for (size_t i = 0; i + 8 <= payload.size(); i += 8) {
     const uint64_t word = static_cast<uint64_t>(number) * 0x9e3779b97f4a7c15 + i;
@@ -283,6 +290,66 @@ class Store : public Pool {
   }
 };
 
+// Of all objects, which Store has put.
+class Loads {
+ public:
+  Loads(const Case& c, const std::string& port, bool by_layers)
+      : by_layers_(by_layers),
+        shape_{.layers = kLayers, .layer_bytes = c.layer},
+        memory_(Memory(kLayers * c.layer * c.count)) {
+    const NodeId self{uint64_t{10} + by_layers};
+    hub_ =
+        RemoteHub::Create(RemotePageStore::MemoryFor(shape_),
+                          [&](std::span<std::byte> to, const Clock& clock,
+                              std::function<void()> wake) -> Result<std::unique_ptr<RemotePages>> {
+                            StoreClientOptions options{.self = self};
+                            options.nodes = {{"127.0.0.1", std::stoi(port)}};
+                            options.wake = std::move(wake);
+                            return MakeStoreClient(options, Open(self, c.network), to, clock);
+                          })
+            .value();
+    store_ = std::make_shared<RemotePageStore>(hub_, RemoteStoreOptions{.shape = shape_});
+    for (int i = 0; i < 10000 && (hub_->health().empty() || !hub_->health()[0].ready); ++i) {
+      usleep(1000);
+    }
+  }
+
+  double Round(const Case& c) {
+    PageLoad load{.deadline = TheClock().Now() + kPatience, .by_layers = by_layers_};
+    load.gate = std::make_shared<LayerGate>();
+    const auto page = static_cast<size_t>(shape_.PayloadBytes());
+    for (int64_t i = 0; i < c.count; ++i) {
+      load.pages.push_back(
+          {KeyOf(i), Tier::kRemote, All(memory_).subspan(static_cast<size_t>(i) * page, page)});
+    }
+    const TierStores stores{.remote = store_};
+    const LoadingTerms terms{.shape = shape_};
+    Landing landing;
+    const Seconds start = TheClock().Now();
+    Seconds begun;
+    std::thread computing([&] {
+      CHECK(load.gate->Wait(0, kPatience));
+      begun = TheClock().Now() - start;
+    });
+    const LoadDone done = PageLoading(load, stores, terms).Run(landing, TheClock());
+    const double rate = Rate(c, start);
+    computing.join();
+    CHECK(done.pages_ok == c.count, "{}", done.bad.empty() ? "late" : done.bad[0].why);
+    begun_.push_back(begun.value / done.took.value);
+    return rate;
+  }
+  // When the first layers are there, of the time of all.
+  const std::vector<double>& begun() const { return begun_; }
+
+ private:
+  const bool by_layers_;
+  const PageShape shape_;
+  const HugeMemory memory_;
+  std::shared_ptr<RemoteHub> hub_;
+  std::shared_ptr<RemotePageStore> store_;
+  std::vector<double> begun_;
+};
+
 constexpr const char* kRedisServer = "/usr/bin/redis-server";
 
 struct RedisPlace {
@@ -355,14 +422,21 @@ void Run(const Case& c) {
   for (const bool tcp : {false, true}) {
     if (server) redis.push_back(std::make_unique<Redis>(c, place, tcp));
   }
-  Rounds of_raw, of_store, of_redis[2];
+  Loads whole(c, node.said, false), layers(c, node.said, true);
+  Rounds of_raw, of_store, of_redis[2], of_whole, of_layers;
   for (int i = 0; i < c.rounds; ++i) {
     of_raw.Add(c, owner, raw);
     of_store.Add(c, node, store);
+    of_whole.Add(c, node, whole);
+    of_layers.Add(c, node, layers);
     for (size_t k = 0; k < redis.size(); ++k) of_redis[k].Add(c, *server, *redis[k]);
   }
   Print(c, "transport", of_raw, of_raw);
   Print(c, "store", of_store, of_raw);
+  Print(c, "load, whole", of_whole, of_raw);
+  std::printf("%37s begins at %.0f %%\n", "", 100 * Median(whole.begun()));
+  Print(c, "load, layers", of_layers, of_raw);
+  std::printf("%37s begins at %.0f %%\n", "", 100 * Median(layers.begun()));
   for (size_t k = 0; k < redis.size(); ++k) {
     Print(c, k == 0 ? "redis, unix" : "redis, tcp", of_redis[k], of_raw);
     std::printf("%37s the store is %.1f times as fast\n", "",
@@ -389,6 +463,7 @@ static int RunApart(const divisi::Case& c) {
 int main(int argc, char** argv) {
   divisi::Case given;
   bool tiny = false;
+  std::vector<int64_t> layers{37376, 65536, 149504};  // 1, 1.75 and 4 MiB
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     if (name == "--tiny") tiny = true;
@@ -396,6 +471,7 @@ int main(int argc, char** argv) {
     if (i + 1 == argc) break;
     if (name == "--rounds") given.rounds = std::atoi(argv[i + 1]);
     if (name == "--count") given.count = std::atoll(argv[i + 1]);
+    if (name == "--layer") layers = {std::atoll(argv[i + 1])};
   }
   if (tiny) {
     given.count = 4;
@@ -404,7 +480,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   int status = 0;
-  for (const int64_t layer : {37376, 65536, 149504}) {  // 1, 1.75 and 4 MiB
+  for (const int64_t layer : layers) {
     divisi::Case one = given;
     one.layer = layer;
     const int ended = RunApart(one);

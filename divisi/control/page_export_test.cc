@@ -79,7 +79,7 @@ struct Taker {
   }
   // Why it can't be read; none: it is what was put.
   std::optional<Code> Read(int number) {
-    auto reader = store->OpenWithin(KeyOf(number), Seconds(5));
+    auto reader = store->OpenWithin(KeyOf(number), Seconds(5), PageUse::kWhole);
     if (!reader) return reader.error().code;
     EXPECT_EQ((*reader)->header(), HeaderOf(number));
     std::vector<std::byte> read(static_cast<size_t>(kShape.PayloadBytes()));
@@ -105,7 +105,7 @@ TEST(PageExportTest, WaitsForRoom) {
   Giver giver(20, Bytes(2 * (kShape.PayloadBytes() + 8192)));
   Taker taker;
   taker.Direct(giver, 20);
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(taker.store->WillOpen(KeyOf(i)));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(taker.store->WillOpen(KeyOf(i), PageUse::kWhole));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(taker.Read(i), std::nullopt) << i;
 }
 

@@ -97,6 +97,12 @@ class FrameStoreClient final : public RemotePages {
   uint64_t Get(const BlockKey& key, std::span<std::byte> to, Seconds deadline) override {
     return Call({.kind = StoreCall::Kind::kGet, .keys = {key}, .to = to}, deadline);
   }
+  uint64_t GetPart(const BlockKey& key, Bytes skip, std::span<std::byte> to,
+                   Seconds deadline) override {
+    return Call({.kind = StoreCall::Kind::kGet, .keys = {key}, .to = to, .skip = skip}, deadline);
+  }
+  // Other workers copy a whole page to send any of it.
+  bool gets_parts() const override { return !options_.peers; }
   uint64_t Put(const BlockKey& key, std::span<const std::byte> object, Seconds deadline) override {
     return Call({.kind = StoreCall::Kind::kPut, .keys = {key}, .object = object}, deadline);
   }

@@ -334,7 +334,7 @@ TEST(StoreProcessTest, AnotherVersionIsToldWhichRuns) {
   Child node("node");
   const std::string hello("\x09\0\0\0\0DVST\x07\0\0\0", 13);
   const std::string answer = Say(node.port(), hello);
-  EXPECT_NE(answer.find("speaks version 7 of the store's protocol, this process version 1"),
+  EXPECT_NE(answer.find("speaks version 7 of the store's protocol, this process version 2"),
             std::string::npos)
       << answer;
 }

@@ -12,6 +12,10 @@ namespace {
 
 // A load's deadline is what computing its tokens takes, and at least this: the machine may be busy.
 constexpr Seconds kLeastDeadline{0.25};
+// Of all layers, those that may have to be there before computing follows, for pages of the pool to
+// come by layers: where processors bound them, layers come at 0.6 to 0.9 of whole pages' rate
+// (bench/RESULTS.md), so half of the reading hidden is the least that pays.
+constexpr double kMostPreload = 0.5;
 
 template <typename T>
 T Or(T measured, T assumed) {
@@ -216,12 +220,14 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
   backlog += options.page * pages;
   tiers.HasFirst(request, given.present + pages);
   PlanFollowing(load, read, now);
+  const int most_preload = static_cast<int>(options.layers * kMostPreload);
   load_orders.push_back({.id = given.id,
                          .pages = load.pages,
                          .root = requests.at(request).root,
                          .position = given.present * kBlockTokens,
                          .deadline = now + most,
                          .gate = load.gate,
+                         .by_layers = options.follow && load.preload <= most_preload,
                          .peer = requests.at(request).peer});
   ++counts.loads;
 }

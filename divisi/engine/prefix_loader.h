@@ -71,7 +71,8 @@ struct LoadOrder {
   int64_t position = 0;
   Seconds deadline;  // A time of the clock
   std::shared_ptr<LayerGate> gate;
-  std::string peer;  // Where pages of kPeer are
+  bool by_layers = true;  // As PageLoad says
+  std::string peer;       // Where pages of kPeer are
 };
 
 // How a load ended: nothing is written to its blocks any more.

@@ -178,7 +178,8 @@ void TierDriver::State::Begin(PrefixLoader& loader, LoadOrder order) {
                 .root = order.root,
                 .position = order.position,
                 .deadline = order.deadline,
-                .gate = order.gate};
+                .gate = order.gate,
+                .by_layers = order.by_layers};
   std::vector<BlockKey> at_peer;
   for (const LoadOrder::Page& page : order.pages) {
     load.pages.push_back({page.key, page.tier, PageAt(page.block)});

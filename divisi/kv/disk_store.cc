@@ -320,7 +320,7 @@ void DiskStore::DropFile(const BlockKey& key) {
   entries_.erase(key);
 }
 
-bool DiskStore::WillOpen(const BlockKey& key) {
+bool DiskStore::WillOpen(const BlockKey& key, PageUse) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(key);

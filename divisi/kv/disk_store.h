@@ -71,7 +71,7 @@ class DiskStore final : public PageStore {
   Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) override;
   Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) override;
   void Remove(const BlockKey& key) override;
-  bool WillOpen(const BlockKey& key) override;
+  bool WillOpen(const BlockKey& key, PageUse use) override;
 
   // What one page takes of the budget.
   Bytes PageBytes() const { return Bytes(page_bytes_); }

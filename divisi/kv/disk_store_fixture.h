@@ -41,7 +41,7 @@ class DiskStoreTest : public testing::Test {
   }
   static BlockKey Key(int number) { return NumberedPage(number, kShape).key; }
   static Result<std::vector<std::byte>> Read(PageStore& store, int number) {
-    store.WillOpen(Key(number));
+    store.WillOpen(Key(number), PageUse::kLayers);
     ASSIGN_OR_RETURN(const auto reader, store.Open(Key(number)));
     EXPECT_EQ(reader->header(), NumberedPage(number, kShape));
     std::vector<std::byte> bytes(3000);

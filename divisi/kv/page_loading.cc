@@ -69,7 +69,7 @@ PageLoading::PageLoading(const PageLoad& load, const TierStores& stores, const L
   });
   by_page_ = std::ranges::any_of(load.pages, [&](const LoadedPage& page) {
     const PageStore* store = stores.Of(page.tier);
-    return store != nullptr && store->whole();
+    return store != nullptr && (store->whole() || (store->staged() && !load.by_layers));
   });
   const int64_t run = in_memory ? kMemoryRun : terms.run.value;
   const int64_t layer = terms.shape.layer_bytes;
@@ -105,8 +105,7 @@ LoadDone PageLoading::Run(Landing& landing, const Clock& clock) {
 }
 
 void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
-  for (size_t page = 0; page < usable_; ++page) {
-    if (Stop(landing, clock)) return;
+  for (size_t page = 0; page < usable_ && !Stop(landing, clock); ++page) {
     const Seconds start = clock.Now();
     HintOpening(page);
     auto reader = OpenPage(page, clock);
@@ -117,12 +116,20 @@ void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
       readers_.push_back(std::move(*reader));
     }
   }
+  UnhintOpening(readers_.size());
 }
 
 void PageLoading::HintOpening(size_t page) {
   for (; opening_ < std::min(usable_, page + kOpenAhead); ++opening_) {
     PageStore* store = StoreOf(opening_);
-    if (store != nullptr && !store->WillOpen(load_.pages[opening_].key)) return;
+    if (store != nullptr && !store->WillOpen(load_.pages[opening_].key, use())) return;
+  }
+}
+
+// Of what was hinted, pages from `page` on are not opened.
+void PageLoading::UnhintOpening(size_t page) {
+  for (; page < opening_; ++page) {
+    if (PageStore* store = StoreOf(page)) store->WontOpen(load_.pages[page].key);
   }
 }
 
@@ -136,9 +143,7 @@ void PageLoading::ReadPages(Landing& landing, const Clock& clock) {
     }
     whole_ = page + 1;
   }
-  for (; page < opening_; ++page) {
-    if (PageStore* store = StoreOf(page)) store->WontOpen(load_.pages[page].key);
-  }
+  UnhintOpening(page);
   if (load_.gate && whole_ == load_.pages.size()) load_.gate->Open(terms_.shape.layers);
 }
 
@@ -161,7 +166,7 @@ Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page, const Clo
   if (store == nullptr) {
     return Error{Code::kNotFound, Format("there is no tier {}", TierName(wanted.tier))};
   }
-  ASSIGN_OR_RETURN(auto reader, store->OpenWithin(wanted.key, load_.deadline - clock.Now()));
+  ASSIGN_OR_RETURN(auto reader, store->OpenWithin(wanted.key, load_.deadline - clock.Now(), use()));
   PageHeader asked{.shape = terms_.shape,
                    .position = load_.position + static_cast<int64_t>(page) * terms_.shape.tokens,
                    .key = wanted.key,
@@ -185,7 +190,7 @@ void PageLoading::ReadGroups(Landing& landing, const Clock& clock) {
   }
 }
 
-// What can hang is read into a buffer between.
+// What can hang is waited for first, or read into a buffer between.
 Result<void> PageLoading::ReadLayers(size_t page, int first, int count, Landing& landing) {
   const auto layer = static_cast<size_t>(terms_.shape.layer_bytes);
   const auto bytes = static_cast<size_t>(count) * layer;
@@ -193,7 +198,8 @@ Result<void> PageLoading::ReadLayers(size_t page, int first, int count, Landing&
   PageReader& reader = *readers_[by_page_ ? 0 : page];
   const PageStore& store = *StoreOf(page);
   Result<void> read;
-  if (store.in_memory() || store.whole()) {
+  if (store.in_memory() || store.staged()) {
+    RETURN_IF_ERROR(reader.Await(first, count));
     landing.Land([&] { read = reader.ReadLayers(first, count, to); });
   } else {
     buffer_.resize(std::max(buffer_.size(), bytes));

@@ -5,12 +5,13 @@
 // was asked for, ends the usable prefix before it: the gate fails at once, those before it are read
 // on, those behind it no more.
 //
-// Where some come whole (PageStore::whole) all are read page by page, in order: computing cannot
-// follow before the last of them is there, and what is there in the end is as long as can be.
+// Where some come whole (PageStore::whole), or nobody gains by following (PageLoad::by_layers) and
+// some come from afar, all are read page by page, in order: computing cannot follow before the last
+// of them is there, and what is there in the end is as long as can be.
 //
 // Reading may hang, and whoever waits for the load may give up meanwhile: then nothing may land in
-// its pages any more, since they are somebody else's. So what can hang is read into a buffer of the
-// reader's, and taken from there under Landing's lock.
+// its pages any more, since they are somebody else's. So what can hang is read into a buffer, of
+// the store's (PageStore::staged) or of the reader's, and taken from there under Landing's lock.
 #pragma once
 
 #include <algorithm>
@@ -51,6 +52,8 @@ struct PageLoad {
   int64_t position = 0;             // Of the first page's first token.
   Seconds deadline;                 // A time of the clock. Past it the rest is not read.
   std::shared_ptr<LayerGate> gate;  // None: nobody follows. Shared with who computes.
+  // Layers as early as can be, for who follows. False: of the pool whole pages, which is faster.
+  bool by_layers = true;
 };
 
 enum class LoadEnd { kDone, kFailed, kLate, kCancelled };
@@ -132,6 +135,7 @@ class PageLoading {
   void OpenPages(Landing& landing, const Clock& clock);
   Result<std::unique_ptr<PageReader>> OpenPage(size_t page, const Clock& clock);
   void HintOpening(size_t page);
+  void UnhintOpening(size_t page);
   void ReadPages(Landing& landing, const Clock& clock);
   Result<void> ReadPage(size_t page, Landing& landing, const Clock& clock);
   void ReadGroups(Landing& landing, const Clock& clock);
@@ -141,6 +145,7 @@ class PageLoading {
   void CutAt(size_t page, const Error& error);
   bool Stop(const Landing& landing, const Clock& clock);
   PageStore* StoreOf(size_t page) const { return stores_.Of(load_.pages[page].tier); }
+  PageUse use() const { return by_page_ ? PageUse::kWhole : PageUse::kLayers; }
   size_t TierOf(size_t page) const { return static_cast<size_t>(load_.pages[page].tier); }
 
   const PageLoad& load_;

@@ -26,12 +26,23 @@ class PageReader {
   // kUnavailable for what the system reports; each with the key and the reason.
   // Requires: layers of the page; to.size() == count * layer_bytes.
   virtual Result<void> ReadLayers(int first, int count, std::span<std::byte> to) = 0;
+  // Waits until reading these is no more than copying, where the store is staged; reading them has
+  // to come next. Errors: those of ReadLayers.
+  virtual Result<void> Await(int first, int count) {
+    (void)first;
+    (void)count;
+    return {};
+  }
   // A hint: these will be read next.
   virtual void WillRead(int first, int count) {
     (void)first;
     (void)count;
   }
 };
+
+// How a page will be read once it is open: all of it next, or a few layers at a time, many pages'
+// in turn. Where getting it takes long, that says what to get first.
+enum class PageUse { kWhole, kLayers };
 
 // Blocking. Safe from any thread.
 class PageStore {
@@ -41,9 +52,11 @@ class PageStore {
   // Errors: kNotFound; kDataLoss and kUnavailable as for ReadLayers; kResourceExhausted where too
   // many are open.
   virtual Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) = 0;
-  // The same for who does not wait longer than `time`.
-  virtual Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time) {
+  // The same for who does not wait longer than `time`, for what is read then, too.
+  virtual Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time,
+                                                         PageUse use) {
     (void)time;
+    (void)use;
     return Open(key);
   }
   // Stores the page whole, then makes it visible, or leaves no trace. Of a key that is there
@@ -58,15 +71,18 @@ class PageStore {
 
   // A hint: Open of this key, and a read of its first layers, come next. False: there is no room
   // for it now.
-  virtual bool WillOpen(const BlockKey& key) {
+  virtual bool WillOpen(const BlockKey& key, PageUse use) {
     (void)key;
+    (void)use;
     return true;
   }
   // It does not come after all.
   virtual void WontOpen(const BlockKey& key) { (void)key; }
   // Whether reading is no more than copying: it can't hang, and needs no buffer between.
   virtual bool in_memory() const { return false; }
-  // Whether Open brings all of an object into memory, and few can be open at a time.
+  // Whether what can hang is PageReader::Await.
+  virtual bool staged() const { return false; }
+  // Whether Open always brings all of an object into memory, and few can be open at a time.
   virtual bool whole() const { return false; }
 };
 

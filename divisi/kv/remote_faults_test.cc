@@ -33,8 +33,9 @@ class RunningPool final : public RemotePages {
     return fn(*pool_);
   }
 
-  RunningPool(TestPoolOptions options, std::span<std::byte> memory, std::function<void()> wake)
-      : wake_(std::move(wake)) {
+  RunningPool(TestPoolOptions options, bool parts, std::span<std::byte> memory,
+              std::function<void()> wake)
+      : wake_(std::move(wake)), parts_(parts) {
     options.memory = memory;
     options.told = [this](const RemoteDone& done) { done_.push_back(done); };
     pool_.emplace(options);
@@ -53,6 +54,13 @@ class RunningPool final : public RemotePages {
   uint64_t Get(const BlockKey& key, std::span<std::byte> to, Seconds deadline) override {
     return With([&](TestPool& pool) { return pool.Begin({.keys = {key}, .to = to}, deadline); });
   }
+  uint64_t GetPart(const BlockKey& key, Bytes skip, std::span<std::byte> to,
+                   Seconds deadline) override {
+    return With([&](TestPool& pool) {
+      return pool.Begin({.keys = {key}, .to = to, .skip = skip}, deadline);
+    });
+  }
+  bool gets_parts() const override { return parts_; }
   uint64_t Put(const BlockKey& key, std::span<const std::byte> object, Seconds deadline) override {
     return With([&](TestPool& pool) {
       return pool.Begin({.kind = StoreCall::Kind::kPut, .keys = {key}, .object = object}, deadline);
@@ -94,6 +102,7 @@ class RunningPool final : public RemotePages {
   }
 
   const std::function<void()> wake_;
+  const bool parts_;
   mutable std::mutex mutex_;
   mutable std::optional<TestPool> pool_;
   std::vector<RemoteDone> done_;
@@ -104,12 +113,13 @@ class RunningPool final : public RemotePages {
 
 class Tier {
  public:
-  explicit Tier(const TestPoolOptions& options) {
+  // parts: pages come layer by layer, not whole.
+  Tier(bool parts, const TestPoolOptions& options) {
     hub_ =
         RemoteHub::Create(Bytes(kBuffers * static_cast<int64_t>(kStoreObject)),
                           [&](std::span<std::byte> memory, const Clock&,
                               std::function<void()> wake) -> Result<std::unique_ptr<RemotePages>> {
-                            pool_ = new RunningPool(options, memory, std::move(wake));
+                            pool_ = new RunningPool(options, parts, memory, std::move(wake));
                             return std::unique_ptr<RemotePages>(pool_);
                           })
             .value();
@@ -117,6 +127,7 @@ class Tier {
                                             .model = NumberedPage(0, kShape).model,
                                             .get = Seconds(0.3),
                                             .put = Seconds(0.3),
+                                            .run = Bytes(kShape.layer_bytes),
                                             .first_pause = Seconds(1e-3),
                                             .most_pause = Seconds(2e-3)});
   }
@@ -139,7 +150,8 @@ class Tier {
       load.pages.push_back({Key(i), divisi::Tier::kRemote, pages[static_cast<size_t>(i)]});
     }
     const TierStores stores{.remote = {std::shared_ptr<void>(), &*store_}};
-    const LoadingTerms terms{.shape = kShape, .model = NumberedPage(0, kShape).model};
+    const LoadingTerms terms{
+        .shape = kShape, .model = NumberedPage(0, kShape).model, .run = Bytes(kShape.layer_bytes)};
     Landing landing;
     const LoadDone done = PageLoading(load, stores, terms).Run(landing, clock);
     EXPECT_LT(done.took.value, most.value + 1);
@@ -173,10 +185,14 @@ class Tier {
   std::optional<RemotePageStore> store_;
 };
 
-TEST(RemoteFaultsTest, ANodeThatDiesInTheMiddleOfGetsAndPuts) {
+// Parts or not.
+class RemoteFaultsTest : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Pools, RemoteFaultsTest, testing::Bool());
+
+TEST_P(RemoteFaultsTest, ANodeThatDiesInTheMiddleOfGetsAndPuts) {
   for (const double when : {0.001, 0.005, 0.011, 0.02, 0.05}) {
     SCOPED_TRACE(when);
-    Tier tier({.network = kSlow});
+    Tier tier(GetParam(), {.network = kSlow});
     tier.PutAll(12);
     tier.pool().In(Seconds(when), [](TestPool& pool) { pool.Kill(0); });
     EXPECT_LE(tier.Load(12), 12);
@@ -189,8 +205,8 @@ TEST(RemoteFaultsTest, ANodeThatDiesInTheMiddleOfGetsAndPuts) {
   }
 }
 
-TEST(RemoteFaultsTest, ANodeThatHangsAndGoesOn) {
-  Tier tier({.network = kSlow});
+TEST_P(RemoteFaultsTest, ANodeThatHangsAndGoesOn) {
+  Tier tier(GetParam(), {.network = kSlow});
   tier.PutAll(12);
   for (const double when : {0.0, 0.003, 0.02}) {
     tier.pool().In(Seconds(when), [](TestPool& pool) { pool.Stop(0, true); });
@@ -202,16 +218,17 @@ TEST(RemoteFaultsTest, ANodeThatHangsAndGoesOn) {
   tier.ExpectIdle();
 }
 
-TEST(RemoteFaultsTest, ASlowNodeGivesWhatItCanInTime) {
-  Tier tier({.network = {.latency = Seconds(1e-3), .bandwidth = BytesPerSecond(2e5)}});  // 40 ms
+TEST_P(RemoteFaultsTest, ASlowNodeGivesWhatItCanInTime) {
+  Tier tier(GetParam(),
+            {.network = {.latency = Seconds(1e-3), .bandwidth = BytesPerSecond(2e5)}});  // 40 ms
   tier.PutAll(12);
   // Six at a time, of 0.3 s: the later ones are late.
   EXPECT_LE(tier.Load(12), 12);
   tier.ExpectIdle();
 }
 
-TEST(RemoteFaultsTest, OneOfTwoCopiesIsEnough) {
-  Tier tier({.nodes = 2, .copies = 2, .network = kSlow});
+TEST_P(RemoteFaultsTest, OneOfTwoCopiesIsEnough) {
+  Tier tier(GetParam(), {.nodes = 2, .copies = 2, .network = kSlow});
   tier.PutAll(12);
   tier.pool().In(Seconds(0.01), [](TestPool& pool) { pool.Kill(0); });
   EXPECT_EQ(tier.Load(12), 12);
@@ -219,8 +236,8 @@ TEST(RemoteFaultsTest, OneOfTwoCopiesIsEnough) {
   tier.ExpectIdle();
 }
 
-TEST(RemoteFaultsTest, AFullNodeGivesUpPagesAndALoadEndsThere) {
-  Tier tier({.node_memory = 5 * kStoreObject});
+TEST_P(RemoteFaultsTest, AFullNodeGivesUpPagesAndALoadEndsThere) {
+  Tier tier(GetParam(), {.node_memory = 5 * kStoreObject});
   tier.PutAll(12);
   EXPECT_EQ(tier.Load(12), 0);
   tier.PutAll(4);
@@ -253,7 +270,7 @@ void Repair(TestPool& pool) {
   }
 }
 
-TEST(RemoteFaultsTest, EverythingAtOnce) {
+TEST_P(RemoteFaultsTest, EverythingAtOnce) {
   const char* given = std::getenv("STORE_SEED");
   const uint64_t first = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
   const uint64_t last = given != nullptr ? first : 12;
@@ -261,16 +278,16 @@ TEST(RemoteFaultsTest, EverythingAtOnce) {
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    Tier tier({.nodes = 2,
-               .copies = random.Chance(0.5) ? size_t{2} : size_t{1},
-               .node_memory = 20 * kStoreObject,
-               .network = {.latency = Seconds(200e-6),
-                           .jitter = Seconds(100e-6),
-                           .bandwidth = BytesPerSecond(20e6),
-                           .linger = Seconds(1e-3),
-                           .break_chance = random.Chance(0.5) ? 0.01 : 0,
-                           .repeat_chance = 0.2,
-                           .seed = seed}});
+    Tier tier(GetParam(), {.nodes = 2,
+                           .copies = random.Chance(0.5) ? size_t{2} : size_t{1},
+                           .node_memory = 20 * kStoreObject,
+                           .network = {.latency = Seconds(200e-6),
+                                       .jitter = Seconds(100e-6),
+                                       .bandwidth = BytesPerSecond(20e6),
+                                       .linger = Seconds(1e-3),
+                                       .break_chance = random.Chance(0.5) ? 0.01 : 0,
+                                       .repeat_chance = 0.2,
+                                       .seed = seed}});
     for (int round = 0; round < 12; ++round) {
       for (int i = 0; i < 2; ++i) {
         const auto drawn = random.Next64();

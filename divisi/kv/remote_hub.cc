@@ -11,6 +11,7 @@ Result<std::shared_ptr<RemoteHub>> RemoteHub::Create(Bytes memory, const Make& m
                    make(hub->memory(), hub->clock_, [raw = hub.get()] { raw->Pump(); }));
   const std::lock_guard lock(hub->mutex_);
   hub->pages_ = std::move(pages);
+  hub->gets_parts_ = hub->pages_->gets_parts();
   return hub;
 }
 
@@ -31,6 +32,11 @@ void RemoteHub::Call(Sink sink, const Begin& begin) {
 
 void RemoteHub::Get(const BlockKey& key, std::span<std::byte> to, Seconds deadline, Sink sink) {
   Call(std::move(sink), [&](RemotePages& pages) { return pages.Get(key, to, deadline); });
+}
+
+void RemoteHub::GetPart(const BlockKey& key, Bytes skip, std::span<std::byte> to, Seconds deadline,
+                        Sink sink) {
+  Call(std::move(sink), [&](RemotePages& pages) { return pages.GetPart(key, skip, to, deadline); });
 }
 
 void RemoteHub::Put(const BlockKey& key, std::span<const std::byte> object, Seconds deadline,

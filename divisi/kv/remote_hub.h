@@ -41,6 +41,9 @@ class RemoteHub {
 
   // As RemotePages says; deadlines count from now.
   void Get(const BlockKey& key, std::span<std::byte> to, Seconds deadline, Sink sink);
+  void GetPart(const BlockKey& key, Bytes skip, std::span<std::byte> to, Seconds deadline,
+               Sink sink);
+  bool gets_parts() const { return gets_parts_; }
   void Put(const BlockKey& key, std::span<const std::byte> object, Seconds deadline, Sink sink);
   void Has(std::vector<BlockKey> keys, Seconds deadline, Sink sink);
   void Remove(std::vector<BlockKey> keys, Seconds deadline);
@@ -55,7 +58,8 @@ class RemoteHub {
 
   const SteadyClock clock_;
   const HugeMemory memory_;
-  std::mutex pumping_;  // Before mutex_; sinks run under it, so that ends stay in order.
+  bool gets_parts_ = false;  // Since Create
+  std::mutex pumping_;       // Before mutex_; sinks run under it, so that ends stay in order.
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   bool ending_ = false;

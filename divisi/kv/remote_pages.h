@@ -26,7 +26,7 @@ struct RemoteDone {
   // have it answers), kOutOfRange (larger than its place), kResourceExhausted (the pool has no
   // room), kDataLoss (the pool found the object bad).
   std::optional<Error> error;
-  Bytes length;            // Of a get.
+  Bytes length;            // Of a get: of the whole object.
   std::vector<bool> have;  // Of a Has, in the order of its keys.
   int64_t count = 0;       // Of a Remove or a Clear: how many objects went.
   // False: late bytes may still land in the memory of the call (Get), or it is still read (Put);
@@ -53,6 +53,14 @@ class RemotePages {
   // to: where the object goes, in the memory that the pool was made with; the caller's again when
   // the call is released.
   virtual uint64_t Get(const BlockKey& key, std::span<std::byte> to, Seconds deadline) = 0;
+  // Bytes [skip, skip + to.size()) of the object alone; kOutOfRange where it has no such part.
+  // Requires: gets_parts().
+  virtual uint64_t GetPart(const BlockKey& key, Bytes skip, std::span<std::byte> to,
+                           Seconds deadline) {
+    (void)skip;
+    return Get(key, to, deadline);
+  }
+  virtual bool gets_parts() const { return false; }
   // object: unchanged until released. An object that is there already is left: they are immutable.
   virtual uint64_t Put(const BlockKey& key, std::span<const std::byte> object,
                        Seconds deadline) = 0;

@@ -53,6 +53,7 @@ class ScriptedPool {
   }
 
   std::atomic<int> micros = 0;       // That each call takes, one after the other.
+  std::atomic<bool> parts = false;   // It gives parts; to be set before the pool is made.
   std::atomic<bool> silent = false;  // Calls end at their deadline,
   std::atomic<bool> hold = false;    // and their memory is not released while this is so.
   std::atomic<int> error = 0;        // Instead of an answer: a Code.
@@ -83,6 +84,12 @@ class ScriptedPages final : public RemotePages {
     ++pool_->gets;
     return Leave({.kind = 'g', .keys = {key}, .to = to}, deadline);
   }
+  uint64_t GetPart(const BlockKey& key, Bytes skip, std::span<std::byte> to,
+                   Seconds deadline) override {
+    ++pool_->gets;
+    return Leave({.kind = 'g', .keys = {key}, .to = to, .skip = skip}, deadline);
+  }
+  bool gets_parts() const override { return pool_->parts; }
   uint64_t Put(const BlockKey& key, std::span<const std::byte> object, Seconds deadline) override {
     ++pool_->puts;
     return Leave({.kind = 'p', .keys = {key}, .object = object}, deadline);
@@ -110,6 +117,7 @@ class ScriptedPages final : public RemotePages {
     std::vector<BlockKey> keys;
     std::span<std::byte> to;
     std::span<const std::byte> object;
+    std::optional<Bytes> skip;
     Seconds deadline;
   };
 
@@ -171,8 +179,12 @@ class ScriptedPages final : public RemotePages {
     if (call.kind == 'g') {
       const auto object = pool_->Of(call.keys[0]);
       if (!object) return {.error = Error{Code::kNotFound, "no such object"}};
-      if (object->size() > call.to.size()) return {.error = Error{Code::kOutOfRange, "too large"}};
-      std::ranges::copy(*object, call.to.begin());
+      const auto skip = static_cast<size_t>(call.skip.value_or(Bytes(0)).value);
+      const bool fits =
+          call.skip ? skip + call.to.size() <= object->size() : object->size() <= call.to.size();
+      if (!fits) return {.error = Error{Code::kOutOfRange, "too large, or too small"}};
+      const size_t length = call.skip ? call.to.size() : object->size();
+      std::ranges::copy(std::span(*object).subspan(skip, length), call.to.begin());
       done.length = Bytes(static_cast<int64_t>(object->size()));
     } else if (call.kind == 'p') {
       pool_->Add(call.keys[0], call.object);

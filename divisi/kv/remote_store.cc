@@ -9,6 +9,7 @@
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
 #include "divisi/kv/page_quarantine.h"
+#include "divisi/kv/remote_reader.h"
 
 namespace divisi {
 namespace {
@@ -18,11 +19,18 @@ constexpr int64_t kFewest = 2, kMost = 64;
 constexpr int64_t kAlignment = 4096;
 // The pool ends each call in its time; a wait is this much longer, for busy machines.
 constexpr Seconds kSlack{1};
+constexpr Seconds kNoLimit{1e9};
 constexpr Seconds kRemove{5};
 
-int64_t BufferBytes(const PageShape& shape) {
-  const auto object = static_cast<int64_t>(kPageHeadBytes) + shape.PayloadBytes();
-  return (object + kAlignment - 1) / kAlignment * kAlignment;
+int64_t RoundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t ObjectBytes(const PageShape& shape) {
+  return static_cast<int64_t>(kPageHeadBytes) + shape.PayloadBytes();
+}
+
+int LayersOf(const RemoteStoreOptions& options) {
+  const int64_t most = options.run.value / options.shape.layer_bytes;
+  return static_cast<int>(std::clamp<int64_t>(most, 1, options.shape.layers));
 }
 
 // What was late is left alone, longer each time.
@@ -48,6 +56,7 @@ struct RemotePageStore::State {
   // nothing lands any more.
   struct Buffer {
     BlockKey key;
+    Part part;
     bool under_way = false;  // The get has not ended.
     bool released = true;    // Nothing lands any more.
     bool there = false;      // It ended well, and is of use.
@@ -66,8 +75,8 @@ struct RemotePageStore::State {
         bad(static_cast<int64_t>(options.most_bad)) {}
 
   void GetEnded(size_t index, const RemoteDone& done, Seconds now);
-  void CountLocked(const RemoteDone& done, Seconds now);
-  std::optional<size_t> HintedLocked(const BlockKey& key) const;
+  void CountLocked(const RemoteDone& done, const Part& part, Seconds now);
+  std::optional<size_t> HintedLocked(const BlockKey& key, const Part& part) const;
   std::optional<size_t> FreeLocked() const;
   bool DropOldestLocked();
 
@@ -76,6 +85,7 @@ struct RemotePageStore::State {
   // Guarded by mutex.
   std::vector<Buffer> buffers;
   size_t puts_open = 0;
+  int waiting_for_buffer = 0;
   uint64_t gets_begun = 0;
   Pause get_pause, put_pause;
   PageQuarantine bad;
@@ -87,20 +97,21 @@ void RemotePageStore::State::GetEnded(size_t index, const RemoteDone& done, Seco
   Buffer& buffer = buffers[index];
   buffer.released = done.released;
   if (done.ended) {
-    CountLocked(done, now);
+    CountLocked(done, buffer.part, now);
     buffer.under_way = false;
     buffer.error = done.error;
     buffer.length = done.length;
     buffer.there = !done.error && (buffer.claimed || buffer.wanted);
     stats.unwanted += !done.error && !buffer.there;
   }
-  changed.notify_all();
+  // Who hinted it looks when it is wanted.
+  if (buffer.claimed || waiting_for_buffer > 0) changed.notify_all();
 }
 
-void RemotePageStore::State::CountLocked(const RemoteDone& done, Seconds now) {
+void RemotePageStore::State::CountLocked(const RemoteDone& done, const Part& part, Seconds now) {
   if (!done.error) {
     ++stats.hits;
-    stats.got += done.length;
+    stats.got += std::min(done.length, part.length);
     get_pause.Ended();
   } else if (done.error->code == Code::kNotFound) {
     ++stats.misses;
@@ -113,10 +124,12 @@ void RemotePageStore::State::CountLocked(const RemoteDone& done, Seconds now) {
   }
 }
 
-std::optional<size_t> RemotePageStore::State::HintedLocked(const BlockKey& key) const {
+std::optional<size_t> RemotePageStore::State::HintedLocked(const BlockKey& key,
+                                                           const Part& part) const {
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
-    if (!buffer.claimed && buffer.wanted && buffer.key == key) return i;
+    const bool free_to_take = !buffer.claimed && buffer.wanted;
+    if (free_to_take && buffer.part == part && buffer.key == key) return i;
   }
   return std::nullopt;
 }
@@ -140,50 +153,20 @@ bool RemotePageStore::State::DropOldestLocked() {
   return true;
 }
 
-class RemoteReader final : public PageReader {
- public:
-  RemoteReader(RemotePageStore& store, size_t buffer, PageHead head)
-      : store_(store), buffer_(buffer), head_(std::move(head)) {}
-  RemoteReader(const RemoteReader&) = delete;
-  RemoteReader& operator=(const RemoteReader&) = delete;
-  ~RemoteReader() override { store_.EndReading(buffer_); }
-
-  const PageHeader& header() const override { return head_.header; }
-
-  Result<void> ReadLayers(int first, int count, std::span<std::byte> to) override {
-    const PageShape& shape = head_.header.shape;
-    const auto layer = static_cast<size_t>(shape.layer_bytes);
-    CHECK(first >= 0 && count >= 0 && first + count <= shape.layers &&
-          to.size() == static_cast<size_t>(count) * layer);
-    const auto payload = store_.At(buffer_).subspan(kPageHeadBytes);
-    for (int i = first; i < first + count; ++i, to = to.subspan(layer)) {
-      const auto from = payload.subspan(static_cast<size_t>(i) * layer, layer);
-      if (CopyWithSum(to.first(layer), from) == head_.sums[static_cast<size_t>(i)]) continue;
-      return store_.Fail(head_.header.key,
-                         {Code::kDataLoss, Format("layer {} is not what was put", i)});
-    }
-    return {};
-  }
-
- private:
-  RemotePageStore& store_;
-  const size_t buffer_;
-  const PageHead head_;
-};
-
 Bytes RemotePageStore::MemoryFor(const PageShape& shape) {
-  const int64_t bytes = BufferBytes(shape);
+  const int64_t bytes = RoundUp(ObjectBytes(shape));
   return Bytes(std::clamp(kStaging / bytes, kFewest, kMost) * bytes);
 }
 
 RemotePageStore::RemotePageStore(std::shared_ptr<RemoteHub> hub, const RemoteStoreOptions& options)
     : hub_(std::move(hub)),
       options_(options),
-      object_bytes_(static_cast<size_t>(BufferBytes(options.shape))),
+      run_(LayersOf(options)),
+      buffer_bytes_(static_cast<size_t>(RoundUp(ObjectBytes(options.shape)))),
       state_(std::make_shared<State>(options)) {
   CHECK(CheckEncodable({.shape = options.shape}).ok(), "a shape that no page has");
-  state_->buffers.resize(hub_->memory().size() / object_bytes_);
-  CHECK(!state_->buffers.empty(), "no room for an object of {} bytes", object_bytes_);
+  state_->buffers.resize(hub_->memory().size() / buffer_bytes_);
+  CHECK(!state_->buffers.empty(), "no room for {} bytes of an object", buffer_bytes_);
 }
 
 RemotePageStore::~RemotePageStore() {
@@ -194,39 +177,67 @@ RemotePageStore::~RemotePageStore() {
 }
 
 std::span<std::byte> RemotePageStore::At(size_t buffer) const {
-  return hub_->memory().subspan(buffer * object_bytes_, object_bytes_);
+  return hub_->memory().subspan(buffer * buffer_bytes_, buffer_bytes_);
+}
+
+RemotePageStore::Part RemotePageStore::Opening(PageUse use) const {
+  const bool head = use == PageUse::kLayers && hub_->gets_parts();
+  return {Bytes(0),
+          Bytes(head ? static_cast<int64_t>(kPageHeadBytes) : ObjectBytes(options_.shape))};
+}
+
+RemotePageStore::Part RemotePageStore::Layers(int first, int count) const {
+  const int64_t layer = options_.shape.layer_bytes;
+  return {Bytes(static_cast<int64_t>(kPageHeadBytes) + first * layer), Bytes(count * layer)};
+}
+
+// Of a wait that begins now.
+Seconds RemotePageStore::Until(Seconds end) const {
+  return std::min(end, hub_->clock().Now() + options_.get + kSlack);
 }
 
 // ---- Reading
 
 // Requires the lock, and a free buffer.
-void RemotePageStore::BeginGet(size_t index, const BlockKey& key) {
+void RemotePageStore::BeginGet(size_t index, const BlockKey& key, const Part& part) {
   State::Buffer& buffer = state_->buffers[index];
-  buffer = {.key = key, .under_way = true, .released = false, .begun = ++state_->gets_begun};
+  buffer = {.key = key,
+            .part = part,
+            .under_way = true,
+            .released = false,
+            .begun = ++state_->gets_begun};
   ++state_->stats.gets;
-  // The object's own length, so that one that is too long is not taken for a good one.
-  const size_t object = kPageHeadBytes + static_cast<size_t>(options_.shape.PayloadBytes());
-  hub_->Get(key, At(index).first(object), options_.get,
-            [state = state_, index, clock = &hub_->clock()](const RemoteDone& done) {
-              state->GetEnded(index, done, clock->Now());
-            });
+  // Of a whole object its own length, so that one that is too long is not taken for a good one.
+  const auto to = At(index).first(static_cast<size_t>(part.length.value));
+  auto ended = [state = state_, index, clock = &hub_->clock()](const RemoteDone& done) {
+    state->GetEnded(index, done, clock->Now());
+  };
+  if (part != Opening(PageUse::kWhole)) {
+    return hub_->GetPart(key, part.skip, to, options_.get, std::move(ended));
+  }
+  hub_->Get(key, to, options_.get, std::move(ended));
 }
 
-bool RemotePageStore::WillOpen(const BlockKey& key) {
+bool RemotePageStore::WillOpen(const BlockKey& key, PageUse use) { return Hint(key, Opening(use)); }
+void RemotePageStore::WontOpen(const BlockKey& key) {
+  for (const PageUse use : {PageUse::kWhole, PageUse::kLayers}) Forget(key, Opening(use));
+}
+
+bool RemotePageStore::Hint(const BlockKey& key, const Part& part) {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
   if (s.get_pause.Holds(hub_->clock().Now()) || s.bad.Holds(key, Tier::kRemote)) return true;
-  if (s.HintedLocked(key)) return true;
+  if (s.HintedLocked(key, part)) return true;
   const auto free = s.FreeLocked();
   if (!free) return false;
-  BeginGet(*free, key);
+  BeginGet(*free, key, part);
   s.buffers[*free].wanted = true;
   return true;
 }
 
-void RemotePageStore::WontOpen(const BlockKey& key) {
+void RemotePageStore::Forget(const BlockKey& key, const Part& part) {
   const std::lock_guard lock(state_->mutex);
-  const auto hinted = state_->HintedLocked(key);
+  const auto hinted = state_->HintedLocked(key, part);
   if (!hinted) return;
   State::Buffer& buffer = state_->buffers[*hinted];
   state_->stats.unwanted += buffer.there;
@@ -234,15 +245,15 @@ void RemotePageStore::WontOpen(const BlockKey& key) {
   state_->changed.notify_all();
 }
 
-// A buffer with the object, or on its way there; it is the caller's then.
-Result<size_t> RemotePageStore::Claim(const BlockKey& key, Seconds until) {
+// A buffer with the part, or on its way there; it is the caller's then.
+Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Seconds until) {
   std::unique_lock lock(state_->mutex);
   State& s = *state_;
   const Clock& clock = hub_->clock();
   if (s.bad.Holds(key, Tier::kRemote)) {
     return Error{Code::kNotFound, Format("remote pool: page {} failed a check before", key.Hex())};
   }
-  auto index = s.HintedLocked(key);
+  auto index = s.HintedLocked(key, part);
   while (!index) {
     const Seconds now = clock.Now();
     if (s.get_pause.Holds(now)) {
@@ -251,12 +262,14 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, Seconds until) {
     }
     index = s.FreeLocked();
     if (index) {
-      BeginGet(*index, key);
+      BeginGet(*index, key, part);
     } else if (now >= until) {
       ++s.stats.skipped;
       return Error{Code::kResourceExhausted, "all buffers of the remote pool are in use"};
     } else if (!s.DropOldestLocked()) {
+      ++s.waiting_for_buffer;
       s.changed.wait_for(lock, std::chrono::duration<double>((until - now).value));
+      --s.waiting_for_buffer;
     }
   }
   s.buffers[*index].claimed = true;
@@ -264,22 +277,31 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, Seconds until) {
 }
 
 Result<std::unique_ptr<PageReader>> RemotePageStore::Open(const BlockKey& key) {
-  return OpenWithin(key, options_.get + kSlack);
+  return OpenWithin(key, kNoLimit, PageUse::kWhole);
 }
 
-Result<std::unique_ptr<PageReader>> RemotePageStore::OpenWithin(const BlockKey& key, Seconds time) {
-  const Seconds until = hub_->clock().Now() + std::min(time, options_.get + kSlack);
-  ASSIGN_OR_RETURN(const size_t index, Claim(key, until));
+Result<std::unique_ptr<PageReader>> RemotePageStore::OpenWithin(const BlockKey& key, Seconds time,
+                                                                PageUse use) {
+  const Seconds end = hub_->clock().Now() + time, until = Until(end);
+  const Part part = Opening(use);
+  ASSIGN_OR_RETURN(const size_t index, Claim(key, part, until));
   auto head = [&]() -> Result<PageHead> {
     ASSIGN_OR_RETURN(const Bytes length, WaitFor(index, until));
-    return Check(key, At(index).first(static_cast<size_t>(length.value)));
+    const auto there = std::min(length, part.length);
+    return Check(key, At(index).first(static_cast<size_t>(there.value)), length);
   }();
-  if (head) return std::unique_ptr<PageReader>(new RemoteReader(*this, index, std::move(*head)));
+  if (head && part == Opening(PageUse::kWhole)) {
+    return std::unique_ptr<PageReader>(new WholeReader(*this, index, std::move(*head)));
+  }
   EndReading(index);
-  const Error& error = head.error();
+  if (!head) return Failed(key, head.error());
+  return std::unique_ptr<PageReader>(new PartReader(*this, std::move(*head), end));
+}
+
+Error RemotePageStore::Failed(const BlockKey& key, const Error& error) {
   if (error.code == Code::kDataLoss || error.code == Code::kOutOfRange) return Fail(key, error);
   if (error.code == Code::kNotFound) return error;
-  return Error{Code::kUnavailable, Format("remote pool: {}", error.message)};
+  return {Code::kUnavailable, Format("remote pool: {}", error.message)};
 }
 
 // The object's length once it is there.
@@ -294,12 +316,13 @@ Result<Bytes> RemotePageStore::WaitFor(size_t index, Seconds until) {
   return buffer.length;
 }
 
-Result<PageHead> RemotePageStore::Check(const BlockKey& key,
-                                        std::span<const std::byte> object) const {
+// object: from its begin on. length: of all of it.
+Result<PageHead> RemotePageStore::Check(const BlockKey& key, std::span<const std::byte> object,
+                                        Bytes length) const {
   auto head = ReadPageHead(object);
   if (!head) return Error{Code::kDataLoss, head.error().message};
-  if (object.size() != kPageHeadBytes + static_cast<size_t>(options_.shape.PayloadBytes())) {
-    return Error{Code::kDataLoss, Format("{} bytes are not one page", object.size())};
+  if (length.value != ObjectBytes(options_.shape)) {
+    return Error{Code::kDataLoss, Format("{} bytes are not one page", length.value)};
   }
   PageHeader asked = head->header;  // Where it stands in its chain is its reader's to check.
   asked.key = key;
@@ -307,6 +330,19 @@ Result<PageHead> RemotePageStore::Check(const BlockKey& key,
   asked.model = options_.model;
   RETURN_IF_ERROR(CheckIsAsked(head->header, asked));
   return head;
+}
+
+// Layers from `first` on. Errors: kDataLoss; the page is taken out of the pool then.
+Result<void> RemotePageStore::Copy(const PageHead& head, int first, std::span<const std::byte> from,
+                                   std::span<std::byte> to) {
+  const auto layer = static_cast<size_t>(head.header.shape.layer_bytes);
+  for (int i = first; !to.empty(); ++i, to = to.subspan(layer), from = from.subspan(layer)) {
+    if (CopyWithSum(to.first(layer), from.first(layer)) == head.sums[static_cast<size_t>(i)]) {
+      continue;
+    }
+    return Fail(head.header.key, {Code::kDataLoss, Format("layer {} is not what was put", i)});
+  }
+  return {};
 }
 
 // Takes a page that failed its check out of the pool.

@@ -1,7 +1,9 @@
-// The remote pool as a tier: objects come whole into buffers that are registered with the network,
-// are checked there, and copied out.
+// The remote pool as a tier: objects come into buffers that are registered with the network, are
+// checked there, and copied out. A pool that gives parts (RemotePages::gets_parts) is asked by who
+// reads layers for the head first, then for a few layers at a time, so that computing can follow.
 //
-// Opening gets; hints begin gets ahead, so that several are under way while one is copied. All
+// Opening and reading get; hints begin gets ahead, so that several are under way while one is
+// copied. All
 // waits are bounded: a get and a put end at their time, and a pool that was late is left alone for
 // a while, longer each time. A buffer whose get was given up is not used again before the pool
 // says that nothing lands there any more.
@@ -23,7 +25,8 @@ struct RemoteStoreOptions {
   BlockKey model;
   Seconds get{1};  // Of one, from its beginning to its end.
   Seconds put{2};
-  size_t most_puts = 8;  // Whose memory the pool still reads, given up ones too.
+  Bytes run{int64_t{256} << 10};  // Of a part: as many whole layers as fit, at least one.
+  size_t most_puts = 8;           // Whose memory the pool still reads, given up ones too.
   Seconds first_pause{0.1};
   Seconds most_pause{5};
   size_t most_bad = 4096;  // Objects that are remembered for it.
@@ -58,32 +61,53 @@ class RemotePageStore final : public PageStore {
 
   // Errors, beside PageStore's: kUnavailable where the pool is late, away, or was late just now.
   Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) override;
-  Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time) override;
+  Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time,
+                                                 PageUse use) override;
   Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) override;
   void Remove(const BlockKey& key) override;
-  bool WillOpen(const BlockKey& key) override;
+  bool WillOpen(const BlockKey& key, PageUse use) override;
   void WontOpen(const BlockKey& key) override;
-  bool whole() const override { return true; }
+  bool staged() const override { return true; }
+  bool whole() const override { return !hub_->gets_parts(); }
 
   RemoteStoreStats stats() const;
 
  private:
-  friend class RemoteReader;
+  friend class WholeReader;
+  friend class PartReader;
   struct State;
   struct PutCall;
+  // Of an object.
+  struct Part {
+    Bytes skip, length;
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  Part Opening(PageUse use) const;
+  Part Layers(int first, int count) const;
+  // The most of one part.
+  int run() const { return run_; }
+  Seconds Until(Seconds end) const;
+  // Of the whole object, once the part is there.
   Result<Bytes> WaitFor(size_t buffer, Seconds until);
+  Error Failed(const BlockKey& key, const Error& error);
   Result<void> AdmitPut(const BlockKey& key);
   Result<void> EndPutLocked(const BlockKey& key, const PutCall& call);
-  Result<size_t> Claim(const BlockKey& key, Seconds until);
-  Result<PageHead> Check(const BlockKey& key, std::span<const std::byte> object) const;
+  bool Hint(const BlockKey& key, const Part& part);
+  void Forget(const BlockKey& key, const Part& part);
+  Result<size_t> Claim(const BlockKey& key, const Part& part, Seconds until);
+  Result<PageHead> Check(const BlockKey& key, std::span<const std::byte> object,
+                         Bytes length) const;
+  Result<void> Copy(const PageHead& head, int first, std::span<const std::byte> from,
+                    std::span<std::byte> to);
   Error Fail(const BlockKey& key, const Error& error);
-  void BeginGet(size_t buffer, const BlockKey& key);
+  void BeginGet(size_t buffer, const BlockKey& key, const Part& part);
   void EndReading(size_t buffer);
   std::span<std::byte> At(size_t buffer) const;
 
   const std::shared_ptr<RemoteHub> hub_;
   const RemoteStoreOptions options_;
-  const size_t object_bytes_;
+  const int run_;
+  const size_t buffer_bytes_;
   const std::shared_ptr<State> state_;  // Shared with sinks, which may come later.
 };
 

@@ -106,7 +106,7 @@ TEST(RemoteStoreTest, ADamagedObjectIsRemovedAndNotReadAgainUntilPutAnew) {
     // Even if another brings it back: this one does not ask.
     pool->Set(Key(1), good);
     const int gets = pool->gets;
-    EXPECT_TRUE(worker.store->WillOpen(Key(1)));
+    EXPECT_TRUE(worker.store->WillOpen(Key(1), PageUse::kWhole));
     EXPECT_EQ(worker.CodeOf(1), Code::kNotFound);
     EXPECT_EQ(pool->gets, gets);
     EXPECT_TRUE(worker.Put(1).ok());
@@ -182,7 +182,7 @@ TEST(RemoteStoreTest, ASilentPoolIsLeftAloneForAWhile) {
   const int gets = pool->gets, puts = pool->puts;
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(worker.CodeOf(1), Code::kUnavailable);
-    EXPECT_TRUE(worker.store->WillOpen(Key(1)));
+    EXPECT_TRUE(worker.store->WillOpen(Key(1), PageUse::kWhole));
     EXPECT_FALSE(worker.Put(3).ok());
   }
   EXPECT_LT((worker.hub->clock().Now() - start).value, 5);
@@ -199,7 +199,8 @@ TEST(RemoteStoreTest, WhoWaitsLessThanAGetTakesLetsItEndAlone) {
   Worker worker(pool, 1);
   EXPECT_TRUE(worker.Put(1).ok());
   pool->micros = 100000;
-  EXPECT_EQ(worker.store->OpenWithin(Key(1), Seconds(0.01)).error().code, Code::kUnavailable);
+  EXPECT_EQ(worker.store->OpenWithin(Key(1), Seconds(0.01), PageUse::kWhole).error().code,
+            Code::kUnavailable);
   EXPECT_EQ(worker.store->stats().buffers_used, 1);
   EXPECT_TRUE(worker.Read(1).ok());  // With the buffer that came back
   const RemoteStoreStats stats = worker.store->stats();
@@ -221,7 +222,8 @@ TEST(RemoteStoreTest, ABufferIsNotUsedWhileLateBytesMayCome) {
   while (worker.CodeOf(2)) std::this_thread::yield();
   const auto reader = worker.store->Open(Key(2));
   ASSERT_TRUE(reader.ok());
-  EXPECT_EQ(worker.store->OpenWithin(Key(3), Seconds(0.01)).error().code, Code::kResourceExhausted);
+  EXPECT_EQ(worker.store->OpenWithin(Key(3), Seconds(0.01), PageUse::kWhole).error().code,
+            Code::kResourceExhausted);
   pool->hold = false;  // The late bytes land, and the buffer comes back.
   while (worker.CodeOf(3)) std::this_thread::yield();
   std::vector<std::byte> got(static_cast<size_t>(kShape.PayloadBytes()));
@@ -318,8 +320,8 @@ TEST(RemoteStoreTest, ForgottenHintsGiveWay) {
   const auto pool = std::make_shared<ScriptedPool>();
   Worker worker(pool, 3);
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(worker.Put(i).ok());
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(worker.store->WillOpen(Key(i)));
-  EXPECT_FALSE(worker.store->WillOpen(Key(3)));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(worker.store->WillOpen(Key(i), PageUse::kWhole));
+  EXPECT_FALSE(worker.store->WillOpen(Key(3), PageUse::kWhole));
   for (int i = 7; i >= 0; --i) EXPECT_TRUE(worker.Read(i).ok()) << i;
 }
 
@@ -370,7 +372,7 @@ TEST(RemoteIndexTest, EndsWithCallsUnderWay) {
     RemoteIndex index(worker.hub, Seconds(1));
     index.WakeBy([] { FAIL(); });
     index.Ask(1, {Key(0)});
-    (void)worker.store->WillOpen(Key(0));
+    (void)worker.store->WillOpen(Key(0), PageUse::kWhole);
   }
   worker.Settle();
 }

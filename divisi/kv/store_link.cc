@@ -198,7 +198,7 @@ void StoreLink::Pump(Seconds now) {
 void StoreLink::Send(const StoreCall& call) {
   switch (call.kind) {
     case StoreCall::Kind::kGet:
-      out_.emplace_back(StoreGet{call.number, call.keys[0], call.offset, call.room});
+      out_.emplace_back(StoreGet{call.number, call.keys[0], call.offset, call.room, call.skip});
       break;
     case StoreCall::Kind::kPut:
       out_.emplace_back(StorePut{call.number, call.keys[0], call.size()});
@@ -232,11 +232,13 @@ void StoreLink::Answer(const StoreAnswer& answer, Seconds now) {
   }
   RemoteDone done{.error = ErrorOf(answer.status), .count = value};
   if (call.call.kind == StoreCall::Kind::kGet && good) {
-    if (value <= 0 || value > call.call.room.value) {
-      return End("it says it sent more than was asked for", now);
+    const Bytes room = call.call.room;
+    const bool all = !call.call.skip;
+    if (value <= 0 || (all ? Bytes(value) > room : Bytes(value) < *call.call.skip + room)) {
+      return End("it says it sent other bytes than were asked for", now);
     }
     done.length = Bytes(value);
-    measured_ += done.length;
+    measured_ += all ? done.length : room;
   }
   Finish(active, std::move(done), now);
 }

@@ -45,6 +45,7 @@ struct StoreCall {
   std::vector<BlockKey> keys;  // One for a get or a put.
   Bytes offset;                // Of a get: in this process's region
   Bytes room;
+  std::optional<Bytes> skip;          // As in StoreGet
   std::span<const std::byte> object;  // Of a put
   uint64_t sum = 0;
   Seconds deadline;

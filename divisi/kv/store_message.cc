@@ -78,6 +78,8 @@ struct Writer {
     Put(out, m.key);
     out.Put(m.offset.value);
     out.Put(m.room.value);
+    out.Put(static_cast<uint8_t>(m.skip.has_value()));
+    if (m.skip) out.Put(m.skip->value);
   }
   void operator()(const StorePut& m) {
     out.Put(m.call);
@@ -168,6 +170,7 @@ class Reader {
     m.key = GetKey(in_);
     m.offset = GetBytes(in_);
     m.room = GetBytes(in_);
+    if (in_.GetBool()) m.skip = GetBytes(in_);
   }
   void Read(StorePut& m) {
     m.call = in_.Get<uint64_t>();
@@ -231,7 +234,7 @@ const char* StoreStatusText(StoreStatus status) {
     case StoreStatus::kPresent:
       return "the object is there already";
     case StoreStatus::kTooLarge:
-      return "the object is larger than the place for it";
+      return "the object is larger than the place for it, or has no such part";
     case StoreStatus::kNoRoom:
       return "all that could give way is in use; give the node more --memory";
     case StoreStatus::kBad:

@@ -7,8 +7,8 @@
 //     |------------------------------>|  ends what an earlier session of mine left; connects to me
 //     |                       Welcome |  where the node's memory is; only now calls may be made
 //     |<------------------------------|
-//     | Get{key, place}               |
-//     |------------------------------>|  writes the object there, then
+//     | Get{key, part, place}         |
+//     |------------------------------>|  writes the object, or that part of it, there, then
 //     |                Answer{length} |
 //     |<------------------------------|
 //     | Put{key, length}              |
@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -38,7 +39,7 @@
 
 namespace divisi {
 
-inline constexpr uint32_t kStoreProtocol = 1;
+inline constexpr uint32_t kStoreProtocol = 2;
 // Of the objects that are kept; a node and a client of different versions refuse each other.
 inline constexpr uint16_t kStoreObjectVersion = kPageObjectVersion;
 // Keys of one Has or Remove: a prompt of 64k tokens.
@@ -73,6 +74,8 @@ struct StoreGet {
   BlockKey key;
   Bytes offset;  // In the client's region.
   Bytes room;
+  // Of the object these `room` bytes, no fewer; none: all of it, where it has room.
+  std::optional<Bytes> skip;
   friend bool operator==(const StoreGet&, const StoreGet&) = default;
 };
 struct StorePut {
@@ -133,8 +136,8 @@ struct StoreReject {
   std::string reason;
   friend bool operator==(const StoreReject&, const StoreReject&) = default;
 };
-// value: of a Get the object's length, of a Put the place in the node's region, of a Remove or a
-// Clear how many objects went.
+// value: of a Get the whole object's length, of a Put the place in the node's region, of a Remove
+// or a Clear how many objects went.
 struct StoreAnswer {
   uint64_t call = 0;
   StoreStatus status = StoreStatus::kOk;

@@ -267,17 +267,20 @@ bool StoreNode::Send(Clients::iterator client, const StoreGet& get) {
     c.out.push_back(Answer(get.call, StoreStatus::kMissing));
     return true;
   }
-  const bool fits =
-      object->length <= get.room && InRegion(c.region.size, get.offset, object->length);
+  const Bytes skip = get.skip.value_or(Bytes(0));
+  const Bytes length = get.skip ? get.room : object->length;
+  const bool is_there = get.skip ? InRegion(object->length, skip, length) : length <= get.room;
+  const bool fits = is_there && InRegion(c.region.size, get.offset, length);
   const uint64_t token = ++last_token_;
   const bool begun =
-      fits && transport_
-                  ->Write({.to = c.node,
-                           .local = memory_.subspan(static_cast<size_t>(object->offset.value),
-                                                    static_cast<size_t>(object->length.value)),
-                           .offset = get.offset,
-                           .token = token})
-                  .ok();
+      fits &&
+      transport_
+          ->Write({.to = c.node,
+                   .local = memory_.subspan(static_cast<size_t>((object->offset + skip).value),
+                                            static_cast<size_t>(length.value)),
+                   .offset = get.offset,
+                   .token = token})
+          .ok();
   if (!begun) {
     space_.Unpin(object->slot);
     const auto status = fits ? StoreStatus::kFailed : StoreStatus::kTooLarge;
@@ -285,9 +288,13 @@ bool StoreNode::Send(Clients::iterator client, const StoreGet& get) {
     c.out.push_back(Answer(get.call, status, static_cast<uint64_t>(object->length.value)));
     return !fits;
   }
-  c.reading += object->length;
+  c.reading += length;
   ++c.reads;
-  reading_.emplace(token, Reading{client->first, get.call, *object});
+  reading_.emplace(token, Reading{.session = client->first,
+                                  .call = get.call,
+                                  .object = *object,
+                                  .length = length,
+                                  .begins = skip.value == 0});
   return true;
 }
 
@@ -298,19 +305,19 @@ void StoreNode::Sent(const TransportEvent& event, Seconds now) {
   reading_.erase(found);
   space_.Unpin(reading.object.slot);
   if (event.ok) {
-    ++counters_.hits;
-    counters_.got_bytes += reading.object.length.value;
+    counters_.hits += reading.begins;
+    counters_.got_bytes += reading.length.value;
   } else {
     ++counters_.failed_gets;
   }
   const auto client = clients_.find(reading.session);
   if (client == clients_.end()) return;
   Client& c = client->second;
-  c.reading = c.reading - reading.object.length;
+  c.reading = c.reading - reading.length;
   --c.reads;
   if (event.ok) {
     if (c.held_answers++ == 0) c.held_since = now;
-    c.held += reading.object.length;
+    c.held += reading.length;
   }
   c.out.push_back(Answer(reading.call, event.ok ? StoreStatus::kOk : StoreStatus::kFailed,
                          static_cast<uint64_t>(reading.object.length.value)));

@@ -102,6 +102,8 @@ class StoreNode {
     Session session = 0;
     uint64_t call = 0;
     StoreSpace::Object object;
+    Bytes length;         // Of the part that is sent
+    bool begins = false;  // It is the object's first
   };
   // Places whose writer is not fenced yet.
   struct Orphans {

@@ -163,6 +163,7 @@ void StorePool::BeginPart(Open& open, size_t node, Part part, Seconds deadline) 
   if (call.kind == Kind::kGet) {
     own.offset = Bytes(call.to.data() - memory_.data());
     own.room = Bytes(static_cast<int64_t>(call.to.size()));
+    own.skip = call.skip;
   }
   if (call.kind == Kind::kPut) own.sum = SumOf(call.object);
   if (part.places.empty()) {

@@ -57,6 +57,7 @@ class StorePool {
     std::span<std::byte> to;
     std::span<const std::byte> object;
     Seconds deadline;
+    std::optional<Bytes> skip;   // Of a get of a part, as large as `to`
     std::optional<size_t> node;  // Directed; none: it fails.
   };
   void Begin(Call call, Seconds now);

@@ -27,6 +27,35 @@ TEST(StorePoolTest, WhatIsPutIsGot) {
   EXPECT_EQ(pool.node(0).counters().misses, 1);
 }
 
+TEST(StorePoolTest, PartsOfAnObjectAreGot) {
+  TestPool pool({});
+  EXPECT_EQ(pool.Why(pool.Put(1)), "");
+  const auto object = StoreObject(1);
+  const auto get = [&](int64_t skip, size_t length) {
+    std::ranges::fill(pool.place(2), std::byte{0xee});
+    return pool.Begin(
+        {.keys = {StoreKey(1)}, .to = pool.place(2).first(length), .skip = Bytes(skip)},
+        Seconds(1));
+  };
+  const size_t all = object.size();
+  for (const size_t skip : {size_t{0}, size_t{1}, size_t{4096}, all - 100}) {
+    const auto got = pool.Wait(get(static_cast<int64_t>(skip), 100));
+    ASSERT_TRUE(got.has_value());
+    EXPECT_FALSE(got->error.has_value());
+    EXPECT_EQ(got->length, Bytes(static_cast<int64_t>(all)));
+    EXPECT_TRUE(std::ranges::equal(pool.place(2).first(100), std::span(object).subspan(skip, 100)));
+    EXPECT_EQ(pool.place(2)[100], std::byte{0xee});
+  }
+  EXPECT_EQ(pool.node(0).counters().hits, 1);  // One begins it.
+  EXPECT_EQ(pool.node(0).counters().got_bytes, 400);
+  const auto end = static_cast<int64_t>(all);
+  for (const int64_t skip : {end - 99, end, end + 1, int64_t{1} << 40}) {
+    EXPECT_EQ(pool.CodeOf(get(skip, 100)), Code::kOutOfRange) << skip;
+  }
+  EXPECT_EQ(pool.node(0).counters().got_bytes, 400);
+  EXPECT_EQ(pool.node(0).counters().reading, 0);
+}
+
 TEST(StorePoolTest, ManyCallsAreUnderWayAtOnce) {
   TestPool pool({.nodes = 3, .node_memory = 64 * kStoreObject, .places = 60});
   ASSERT_TRUE(pool.Ready());
