@@ -19,14 +19,14 @@ Result<void> PageSaving::FromDevice(Landing& landing, PageStore& to) {
   const Seconds start = options_.clock->Now();
   Result<void> saved = Error{Code::kCancelled, "given up"};
   if (to.in_memory()) {
-    landing.Land([&] { saved = to.Put(save_.header, save_.payload); });
+    landing.Land([&] { saved = Put(to, save_.header, save_.payload); });
   } else {
     buffer_.resize(save_.payload.size());
     const bool copied = landing.Land(
         [&] { std::memcpy(buffer_.data(), save_.payload.data(), save_.payload.size()); });
-    if (copied) saved = to.Put(save_.header, buffer_);
+    if (copied) saved = Put(to, save_.header, buffer_);
   }
-  if (saved.ok()) writing_ = options_.clock->Now() - start;
+  if (saved.ok() && !begun_) writing_ = options_.clock->Now() - start;
   return saved;
 }
 
@@ -39,8 +39,16 @@ Result<void> PageSaving::FromTier(PageStore& to) {
   }
   const Seconds read = options_.clock->Now();
   reading_ = read - start;
-  RETURN_IF_ERROR(to.Put(*header, buffer_));
-  writing_ = options_.clock->Now() - read;
+  RETURN_IF_ERROR(Put(to, *header, buffer_));
+  if (!begun_) writing_ = options_.clock->Now() - read;
+  return {};
+}
+
+Result<void> PageSaving::Put(PageStore& to, const PageHeader& header,
+                             std::span<const std::byte> payload) {
+  if (!later_) return to.Put(header, payload);
+  begun_ = true;
+  to.BeginPut(header, payload, later_);
   return {};
 }
 

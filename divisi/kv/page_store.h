@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -65,6 +66,14 @@ class PageStore {
   // or model than the store's, kUnavailable for what the system reports, with the remedy.
   // Requires: payload.size() == header.shape.PayloadBytes().
   virtual Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) = 0;
+  // Put for who goes on meanwhile, up to most_puts at a time. `done` is called once, in bounded
+  // time, by whatever thread, perhaps before this returns. The payload is the caller's again then.
+  using PutDone = std::function<void(Result<void>)>;
+  virtual void BeginPut(const PageHeader& header, std::span<const std::byte> payload,
+                        PutDone done) {
+    done(Put(header, payload));
+  }
+  virtual size_t most_puts() const { return 1; }
   // Not found from now on; its room comes back when the last reader ends. Nothing for a key that is
   // not there.
   virtual void Remove(const BlockKey& key) = 0;

@@ -75,6 +75,7 @@ struct RemotePageStore::State {
         bad(static_cast<int64_t>(options.most_bad)) {}
 
   void GetEnded(size_t index, const RemoteDone& done, Seconds now);
+  Result<void> PutEnded(const BlockKey& key, Bytes bytes, const RemoteDone& done, Seconds now);
   void CountLocked(const RemoteDone& done, const Part& part, Seconds now);
   std::optional<size_t> HintedLocked(const BlockKey& key, const Part& part) const;
   std::optional<size_t> FreeLocked() const;
@@ -365,34 +366,42 @@ void RemotePageStore::EndReading(size_t index) {
 
 // ---- Writing
 
-struct RemotePageStore::PutCall {
-  std::vector<std::byte> object;
-  bool ended = false;  // Guarded by the state's mutex.
-  std::optional<Error> error;
-};
+void RemotePageStore::BeginPut(const PageHeader& header, std::span<const std::byte> payload,
+                               PutDone done) {
+  if (header.shape != options_.shape || header.model != options_.model) {
+    return done(Error{Code::kInvalidArgument,
+                      Format("remote pool: page {} has another shape or model", header.key.Hex())});
+  }
+  if (auto admitted = AdmitPut(header.key); !admitted) return done(std::move(admitted));
+  const auto object =
+      std::make_shared<const std::vector<std::byte>>(EncodePageObject(header, payload));
+  // Holds the object until the pool has let go of it.
+  hub_->Put(header.key, *object, options_.put,
+            [state = state_, object, key = header.key, done = std::move(done),
+             clock = &hub_->clock()](const RemoteDone& end) {
+              const Bytes bytes(static_cast<int64_t>(object->size()));
+              const auto put = state->PutEnded(key, bytes, end, clock->Now());
+              if (end.ended) done(put);
+            });
+}
 
 Result<void> RemotePageStore::Put(const PageHeader& header, std::span<const std::byte> payload) {
-  if (header.shape != options_.shape || header.model != options_.model) {
-    return Error{Code::kInvalidArgument,
-                 Format("remote pool: page {} has another shape or model", header.key.Hex())};
-  }
-  RETURN_IF_ERROR(AdmitPut(header.key));
-  const auto call = std::make_shared<PutCall>();
-  call->object = EncodePageObject(header, payload);
-  hub_->Put(header.key, call->object, options_.put, [state = state_, call](const RemoteDone& done) {
-    const std::lock_guard lock(state->mutex);
-    if (done.ended) {
-      call->ended = true;
-      call->error = done.error;
-    }
-    if (done.released) --state->puts_open;
-    state->changed.notify_all();
+  struct Call {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Result<void>> end;
+  };
+  const auto call = std::make_shared<Call>();
+  BeginPut(header, payload, [call](Result<void> end) {
+    const std::lock_guard lock(call->mutex);
+    call->end = std::move(end);
+    call->changed.notify_one();
   });
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, std::chrono::duration<double>((options_.put + kSlack).value),
-                           [&] { return call->ended; });
-  if (!call->ended) call->error = Error{Code::kDeadlineExceeded, "it did not answer in time"};
-  return EndPutLocked(header.key, *call);
+  std::unique_lock lock(call->mutex);
+  call->changed.wait_for(lock, std::chrono::duration<double>((options_.put + kSlack).value),
+                         [&] { return call->end.has_value(); });
+  if (call->end) return *call->end;
+  return Error{Code::kDeadlineExceeded, "remote pool: it did not answer in time"};
 }
 
 // Counts a put as begun.
@@ -413,20 +422,21 @@ Result<void> RemotePageStore::AdmitPut(const BlockKey& key) {
   return {};
 }
 
-Result<void> RemotePageStore::EndPutLocked(const BlockKey& key, const PutCall& call) {
-  State& s = *state_;
-  if (call.error) {
-    ++s.stats.puts_failed;
-    const Code code = call.error->code;
-    if (code == Code::kDeadlineExceeded || code == Code::kResourceExhausted) {
-      s.put_pause.Failed(hub_->clock().Now());
-    }
-    return WithContext(*call.error, "remote pool");
+Result<void> RemotePageStore::State::PutEnded(const BlockKey& key, Bytes bytes,
+                                              const RemoteDone& done, Seconds now) {
+  const std::lock_guard lock(mutex);
+  if (done.released) --puts_open;
+  if (!done.ended) return {};
+  if (done.error) {
+    ++stats.puts_failed;
+    const Code code = done.error->code;
+    if (code == Code::kDeadlineExceeded || code == Code::kResourceExhausted) put_pause.Failed(now);
+    return WithContext(*done.error, "remote pool");
   }
-  ++s.stats.puts;
-  s.stats.put += Bytes(static_cast<int64_t>(call.object.size()));
-  s.put_pause.Ended();
-  s.bad.Rewritten(key, Tier::kRemote);
+  ++stats.puts;
+  stats.put += bytes;
+  put_pause.Ended();
+  bad.Rewritten(key, Tier::kRemote);
   return {};
 }
 

@@ -64,6 +64,9 @@ class RemotePageStore final : public PageStore {
   Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time,
                                                  PageUse use) override;
   Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) override;
+  void BeginPut(const PageHeader& header, std::span<const std::byte> payload,
+                PutDone done) override;
+  size_t most_puts() const override { return options_.most_puts; }
   void Remove(const BlockKey& key) override;
   bool WillOpen(const BlockKey& key, PageUse use) override;
   void WontOpen(const BlockKey& key) override;
@@ -76,7 +79,6 @@ class RemotePageStore final : public PageStore {
   friend class WholeReader;
   friend class PartReader;
   struct State;
-  struct PutCall;
   // Of an object.
   struct Part {
     Bytes skip, length;
@@ -91,7 +93,6 @@ class RemotePageStore final : public PageStore {
   Result<Bytes> WaitFor(size_t buffer, Seconds until);
   Error Failed(const BlockKey& key, const Error& error);
   Result<void> AdmitPut(const BlockKey& key);
-  Result<void> EndPutLocked(const BlockKey& key, const PutCall& call);
   bool Hint(const BlockKey& key, const Part& part);
   void Forget(const BlockKey& key, const Part& part);
   Result<size_t> Claim(const BlockKey& key, const Part& part, Seconds until);

@@ -246,6 +246,34 @@ TEST(RemoteStoreTest, PutsThatThePoolStillReadsAreBounded) {
   EXPECT_TRUE(worker.Read(30).ok());
 }
 
+TEST(RemoteStoreTest, PutsThatAreBegunAreUnderWayTogether) {
+  const auto pool = std::make_shared<ScriptedPool>();
+  Worker worker(pool, 2, {.put = Seconds(20), .most_puts = 4});
+  pool->silent = true;
+  std::mutex mutex;
+  std::map<int, bool> ended;
+  const auto begin = [&](int number) {
+    const auto payload = NumberedPayload(number, kShape);  // Not needed afterwards
+    worker.store->BeginPut(NumberedPage(number, kShape), payload, [&, number](Result<void> put) {
+      const std::lock_guard lock(mutex);
+      EXPECT_TRUE(ended.emplace(number, put.ok()).second);
+    });
+  };
+  for (int i = 0; i < 5; ++i) begin(i);
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(ended, (std::map<int, bool>{{4, false}}));  // One too many
+  }
+  EXPECT_EQ(pool->under_way, 4);
+  pool->silent = false;
+  worker.Settle();
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(ended.size(), 5);
+  EXPECT_EQ(std::ranges::count(ended, true, &std::pair<const int, bool>::second), 4);
+  EXPECT_EQ(worker.store->stats().puts, 4);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(worker.Read(i).ok());
+}
+
 TEST(RemoteStoreTest, AFullPoolIsNotAskedForEachPage) {
   const auto pool = std::make_shared<ScriptedPool>();
   Worker worker(pool, 2, {.first_pause = Seconds(10), .most_pause = Seconds(10)});

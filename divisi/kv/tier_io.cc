@@ -38,7 +38,7 @@ std::chrono::duration<double> Wait(Seconds time) {
 }  // namespace
 
 // What the threads share with their owner. A method whose name ends in "Locked" wants the lock.
-struct TierIo::State {
+struct TierIo::State : std::enable_shared_from_this<TierIo::State> {
   explicit State(TierIoOptions given)
       : options(std::move(given)), wake(std::exchange(options.wake, nullptr)) {}
 
@@ -47,6 +47,8 @@ struct TierIo::State {
   void RunLoad(std::unique_lock<std::mutex>& lock);
   void RunSave(std::unique_lock<std::mutex>& lock, std::shared_ptr<SaveJob> job);
   std::shared_ptr<SaveJob> NextSaveLocked(Seconds now);
+  std::deque<std::shared_ptr<SaveJob>>::iterator NextSlowLocked();
+  void PutEnded(const std::shared_ptr<SaveJob>& job, const Result<void>& put);
   // True: it did something else than waiting, and the caller looks again.
   bool AttendLocked(std::unique_lock<std::mutex>& lock);
   void WaitLocked(std::unique_lock<std::mutex>& lock);
@@ -78,6 +80,8 @@ struct TierIo::State {
   std::shared_ptr<LoadJob> loading;
   std::deque<std::shared_ptr<SaveJob>> quick, slow;  // Into memory; others.
   std::shared_ptr<SaveJob> saving;
+  std::vector<std::shared_ptr<SaveJob>> putting;  // Begun, of stores that take several
+  Seconds put_since;                              // Since when some are, or the last ended.
   std::vector<LoadDone> loads_done;
   std::vector<SaveDone> saves_done;
   size_t loads_open = 0, saves_open = 0;  // Asked for and not yet taken.
@@ -174,32 +178,78 @@ void TierIo::State::SaveLoop() {
 
 std::shared_ptr<SaveJob> TierIo::State::NextSaveLocked(Seconds now) {
   auto& queue = quick.empty() ? slow : quick;
-  if (queue.empty()) return nullptr;
-  const SaveJob& next = *queue.front();
-  const bool stands_back = quick.empty() && next.save && LoadsLocked();
-  if (stands_back && now - next.since < options.patience) return nullptr;
-  auto job = std::move(queue.front());
-  queue.pop_front();
+  const auto next = quick.empty() ? NextSlowLocked() : quick.begin();
+  if (next == queue.end()) return nullptr;
+  const bool stands_back = quick.empty() && (*next)->save && LoadsLocked();
+  if (stands_back && now - (*next)->since < options.patience) return nullptr;
+  auto job = std::move(*next);
+  queue.erase(next);
   return job;
+}
+
+// The first whose store takes it now: others' wait for none of a store that has enough.
+std::deque<std::shared_ptr<SaveJob>>::iterator TierIo::State::NextSlowLocked() {
+  return std::ranges::find_if(slow, [&](const auto& job) {
+    const Tier tier = job->save ? job->save->to : job->tier;
+    const PageStore* store = options.stores.Of(tier);
+    if (store == nullptr || store->most_puts() <= 1) return true;
+    return putting.size() < store->most_puts();
+  });
 }
 
 void TierIo::State::RunSave(std::unique_lock<std::mutex>& lock, std::shared_ptr<SaveJob> job) {
   job->since = options.clock->Now();
   saving = job;
   changed.notify_all();  // The other thread looks after this one's time.
+  PageStore* const store = options.stores.Of(job->save ? job->save->to : job->tier);
+  const bool several = job->save && store != nullptr && store->most_puts() > 1;
+  if (several) {
+    if (putting.empty()) put_since = job->since;
+    putting.push_back(job);
+  }
   lock.unlock();
   if (!job->save) {
-    if (PageStore* store = options.stores.Of(job->tier)) store->Remove(job->key);
+    if (store != nullptr) store->Remove(job->key);
     lock.lock();
     saving.reset();
     return;
   }
-  PageSaving run(*job->save, options, save_buffer);
+  PageStore::PutDone later;
+  if (several) {
+    // Not an owner: the stores' own threads may not end the stores.
+    later = [state = weak_from_this(), job](const Result<void>& put) {
+      if (const auto there = state.lock()) there->PutEnded(job, put);
+    };
+  }
+  PageSaving run(*job->save, options, save_buffer, std::move(later));
   SaveDone done = run.Run(job->landing);
   lock.lock();
   saving.reset();
   TallySaveLocked(*job->save, run, done);
+  if (run.begun()) return;
+  if (several) std::erase(putting, job);
   EndSaveLocked(*job, std::move(done));
+}
+
+void TierIo::State::PutEnded(const std::shared_ptr<SaveJob>& job, const Result<void>& put) {
+  const std::lock_guard lock(mutex);
+  if (std::erase(putting, job) == 0) return;  // It was late.
+  const PageSave& save = *job->save;
+  const Seconds now = options.clock->Now();
+  if (put.ok()) {
+    TierTraffic& traffic = stats.tiers[static_cast<size_t>(save.to)];
+    const Bytes bytes(options.terms.shape.PayloadBytes());
+    traffic.written += bytes;
+    traffic.writing += now - put_since;
+    ++traffic.pages_written;
+    write_rates[static_cast<size_t>(save.to)].Add(bytes, now - put_since);
+    put_since = now;
+  }
+  SaveDone done{.id = save.id, .key = save.header.key, .from = save.from, .to = save.to};
+  done.ok = put.ok();
+  if (!put) done.why = put.error().message;
+  EndSaveLocked(*job, std::move(done));
+  changed.notify_all();
 }
 
 void TierIo::State::TallySaveLocked(const PageSave& save, const PageSaving& run,
@@ -247,7 +297,8 @@ bool TierIo::State::AttendLocked(std::unique_lock<std::mutex>& lock) {
 
 // Until something changes, or the next deadline: of the other thread's work, too, which may hang.
 void TierIo::State::WaitLocked(std::unique_lock<std::mutex>& lock) {
-  if (!LoadsLocked() && saving == nullptr && slow.empty()) {
+  const auto next_slow = NextSlowLocked();
+  if (!LoadsLocked() && saving == nullptr && next_slow == slow.end() && putting.empty()) {
     changed.wait(lock);
     return;
   }
@@ -259,7 +310,8 @@ void TierIo::State::WaitLocked(std::unique_lock<std::mutex>& lock) {
   if (saving && std::ranges::any_of(quick, [](const auto& job) { return IsOfDevice(*job); })) {
     next = std::min(next, saving->since + options.device_wait - now);
   }
-  if (!slow.empty()) next = std::min(next, slow.front()->since + options.patience - now);
+  for (const auto& job : putting) next = std::min(next, job->since + SaveTime() - now);
+  if (next_slow != slow.end()) next = std::min(next, (*next_slow)->since + options.patience - now);
   changed.wait_for(lock, Wait(next));
 }
 
@@ -284,6 +336,11 @@ void TierIo::State::EndLateSavesLocked(Seconds now) {
       });
     }
   }
+  std::erase_if(putting, [&](const auto& job) {
+    const bool late = job != saving && now - job->since > SaveTime();
+    if (late) FailSaveLocked(*job, Format("not done within {}", HumanSeconds(SaveTime())));
+    return late;
+  });
   if (!SaveHangsLocked(now)) return;
   FailSaveLocked(*saving, Format("not done within {}", HumanSeconds(SaveTime())));
   for (auto* queue : {&quick, &slow}) {
@@ -321,6 +378,8 @@ TierIo::~TierIo() {
   lock.unlock();
   load_ended ? loading_.join() : loading_.detach();
   save_ended ? saving_.join() : saving_.detach();
+  lock.lock();
+  if (load_ended && save_ended) state_->options.stores = {};  // A put that ends now ends no store.
 }
 
 Result<void> TierIo::Load(PageLoad load) {
@@ -423,8 +482,10 @@ TierIoStats TierIo::stats() const {
     stats.tiers[tier].write_rate = state_->write_rates[tier].rate();
   }
   stats.loads_waiting = static_cast<int64_t>(state_->loads.size()) + (state_->loading != nullptr);
-  stats.saves_waiting = static_cast<int64_t>(state_->quick.size() + state_->slow.size()) +
-                        (state_->saving != nullptr);
+  stats.saves_waiting =
+      static_cast<int64_t>(state_->quick.size() + state_->slow.size() + state_->putting.size());
+  const bool counted = std::ranges::count(state_->putting, state_->saving) > 0;
+  stats.saves_waiting += state_->saving != nullptr && !counted;
   stats.hangs = state_->LoadHangsLocked(now) || state_->SaveHangsLocked(now);
   return stats;
 }

@@ -1,6 +1,9 @@
 // Moves pages between tiers, on two threads: one loads into the device's memory, the other saves,
 // demotes, promotes and removes. Whoever decides asks without waiting and polls for results.
 //
+// A store that takes several puts at a time (PageStore::most_puts) is given as many; the saving
+// thread goes on meanwhile.
+//
 // Bounds. A queue that is full refuses, at once. A load has a deadline, a save the time in
 // TierIoOptions; past it the asker has its answer even where the system's read or write never
 // returns: nothing is written to the asker's memory, or read from it, once the answer is there.
