@@ -99,6 +99,7 @@ SimulatedRun RunOne(ServiceScenario scenario, const SimulatedRun& asked, std::st
   run.hit_rate = report.HitRate();
   run.computed_tokens = report.PromptTokensComputed();
   run.from_pool = report.from_pool;
+  run.from_peers = report.from_peers;
   return run;
 }
 
@@ -131,6 +132,7 @@ Result<ServiceScenario> SimulatedService(const SimulateOptions& options, const C
   ASSIGN_OR_RETURN(std::vector<ServiceRequest> requests, RequestsOf(options));
   ServiceScenario scenario{
       .workers = std::vector<ServiceWorker>(static_cast<size_t>(options.workers), worker),
+      .peers = options.peers,
       .requests = std::move(requests),
       .directory = DirectoryPages(options, worker),
       .event = options.event,
@@ -208,7 +210,8 @@ Json SimulateJson(const std::vector<SimulatedRun>& runs) {
                                 {"p99_ttft_seconds", run.p99.value},
                                 {"hit_rate", run.hit_rate},
                                 {"computed_prompt_tokens", run.computed_tokens},
-                                {"pool_read_bytes", run.from_pool.value}});
+                                {"pool_read_bytes", run.from_pool.value},
+                                {"peer_read_bytes", run.from_peers.value}});
   }
   return Json::Object{{"runs", std::move(rows)}};
 }

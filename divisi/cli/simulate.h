@@ -29,6 +29,7 @@ struct SimulateOptions {
   Bytes host{int64_t{128} << 30};
   Bytes disk;
   Bytes pool{int64_t{2} << 40};
+  bool peers = false;  // Workers read each other's host memory.
   BytesPerSecond pool_link{25e9};
   BytesPerSecond network{25e9};
   Seconds lookup{1e-3};
@@ -53,7 +54,7 @@ struct SimulatedRun {
   Seconds mean, p50, p90, p99;  // TTFT
   double hit_rate = 0;          // Of prompt tokens
   int64_t computed_tokens = 0;  // Of prompts
-  Bytes from_pool;
+  Bytes from_pool, from_peers;
 };
 
 // Called now and then: which of the runs it is, and the part of it that is done.

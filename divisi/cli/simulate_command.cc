@@ -93,6 +93,7 @@ void AddSimulateCommand(CLI::App& app) {
   command->add_option("--kv-host", options->host, "Host memory of a worker for KV");
   command->add_option("--kv-disk-size", options->disk, "Disk of a worker for KV");
   command->add_option("--kv-pool-size", options->pool, "Remote pool of all workers; 0: none");
+  command->add_flag("--kv-peers", simulate.peers, "Workers read each other's host memory");
   command->add_option("--pool-link", options->pool_link, "Each way, shared by all");
   command->add_option("--network", options->network, "Of a worker, each way");
   command->add_option("--lookup", options->lookup, "Until the pool has said what it holds");

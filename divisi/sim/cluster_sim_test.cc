@@ -50,6 +50,7 @@ constexpr Count kCounts[] = {
     {"loads", &SimClusterReport::loads},
     {"failed loads", &SimClusterReport::failed_loads},
     {"pages of the pool", &SimClusterReport::pool_pages},
+    {"pages of peers", &SimClusterReport::peer_pages},
     {"gaps in events", &SimClusterReport::event_gaps},
     {"replays of events", &SimClusterReport::event_replays},
     {"snapshots of events", &SimClusterReport::event_snapshots},

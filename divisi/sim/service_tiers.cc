@@ -45,13 +45,15 @@ PrefixLoaderOptions ServiceTierDriver::Options(int64_t device_pages) const {
           .page = page_,
           .layers = 1,
           .most_loading = tiers_.loading_pages > 0 ? tiers_.loading_pages : device_pages * 3 / 4,
-          .follow = false};
+          .follow = false,
+          .peers = world_.peers != nullptr};
 }
 
 TierSpeeds ServiceTierDriver::speeds() const {
   return {.host = rates_[At(Tier::kHost)].rate(),
           .disk = rates_[At(Tier::kDisk)].rate(),
-          .remote = rates_[At(Tier::kRemote)].rate()};
+          .remote = rates_[At(Tier::kRemote)].rate(),
+          .peer = rates_[At(Tier::kPeer)].rate()};
 }
 
 SimPageMap& ServiceTierDriver::In(Tier tier) {
@@ -92,12 +94,12 @@ void ServiceTierDriver::StartLoad() {
   if (loads_.empty()) return;
   Loading& load = loading_.emplace(Loading{.order = std::move(loads_.front())});
   loads_.pop_front();
+  if (world_.peers != nullptr) {
+    const auto peer = world_.peers->find(load.order.peer);
+    if (peer != world_.peers->end()) load.peer = peer->second;
+  }
   for (const LoadOrder::Page& page : load.order.pages) {
-    if (page.tier == Tier::kRemote) {
-      const auto object = world_.store->space.Read(page.key);
-      if (!object) break;  // Given up since it was asked for
-      load.pinned.push_back(object->slot);
-    }
+    if (!Begin(load, page)) break;  // Given up since it was asked for
     ++load.pages;
     load.bytes[At(page.tier)] += page_;
   }
@@ -106,6 +108,26 @@ void ServiceTierDriver::StartLoad() {
     if (loading_ && load_number_ == number) GiveUpLoad();
   });
   Read(Tier::kRemote);
+}
+
+// Whether the page is there, and stays so.
+bool ServiceTierDriver::Begin(Loading& load, const LoadOrder::Page& page) {
+  if (page.tier == Tier::kRemote) {
+    const auto object = world_.store->space.Read(page.key);
+    if (object) load.pinned.push_back(object->slot);
+    return object.has_value();
+  }
+  if (page.tier != Tier::kPeer) return true;
+  if (load.peer == nullptr || !load.peer->Gives(page.key)) return false;
+  if (world_.contents) load.copied[page.key] = load.peer->host_.at(page.key);
+  return true;
+}
+
+bool ServiceTierDriver::Gives(const BlockKey& key) const {
+  if (world_.contents) return host_.contains(key);
+  if (loader_ == nullptr) return false;
+  const auto tiers = loader_->tiers().Find({&key, 1}, 0);
+  return !tiers.empty() && tiers[0] == Tier::kHost;
 }
 
 // It is late. What it has read says how fast reading is.
@@ -122,27 +144,34 @@ void ServiceTierDriver::GiveUpLoad() {
 // Into host memory, or from the disk: one after the other, then to the device.
 void ServiceTierDriver::Read(Tier tier) {
   Loading& load = *loading_;
-  if (load.bytes[At(tier)].value == 0) return tier == Tier::kRemote ? Read(Tier::kDisk) : Upload();
+  if (load.bytes[At(tier)].value == 0) return ReadAfter(tier);
   load.reading = tier;
   load.since = world_.schedule.now();
   std::vector<SimFlows::Link> path{disk_out_};
   if (tier == Tier::kRemote) path = {world_.store->out, net_in_};
+  if (tier == Tier::kPeer) path = {load.peer->net_out_, net_in_};
   load.flow = world_.flows.Start(load.bytes[At(tier)], std::move(path), [this, tier] {
     loading_->took[At(tier)] = world_.schedule.now() - loading_->since;
-    tier == Tier::kRemote ? Read(Tier::kDisk) : Upload();
+    ReadAfter(tier);
   });
+}
+
+void ServiceTierDriver::ReadAfter(Tier tier) {
+  if (tier == Tier::kRemote) return Read(Tier::kPeer);
+  tier == Tier::kPeer ? Read(Tier::kDisk) : Upload();
 }
 
 void ServiceTierDriver::Upload() {
   Loading& load = *loading_;
-  const Bytes host = load.bytes[At(Tier::kHost)], remote = load.bytes[At(Tier::kRemote)];
+  const Bytes host = load.bytes[At(Tier::kHost)];
+  const Bytes remote = load.bytes[At(Tier::kRemote)] + load.bytes[At(Tier::kPeer)];
   load.reading = Tier::kDevice;
   load.since = world_.schedule.now();
   load.flow = world_.flows.Start(host + remote, {to_device_}, [this, host, remote] {
     Loading& done = *loading_;
     const Seconds took = world_.schedule.now() - done.since;
     const double total = std::max<double>(static_cast<double>((host + remote).value), 1);
-    for (const Tier tier : {Tier::kHost, Tier::kRemote}) {
+    for (const Tier tier : {Tier::kHost, Tier::kRemote, Tier::kPeer}) {
       done.took[At(tier)] += took * (static_cast<double>(done.bytes[At(tier)].value) / total);
     }
     EndLoad(true);
@@ -156,12 +185,14 @@ void ServiceTierDriver::EndLoad(bool whole) {
   const auto asked = static_cast<int64_t>(load.order.pages.size());
   if (whole && load.pages < asked) {
     const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(load.pages)];
-    outcome.bad.push_back({page.key, page.tier});
+    outcome.bad.push_back({page.key, page.tier, page.tier != Tier::kPeer});
   }
   for (int64_t i = 0; world_.contents && i < outcome.pages; ++i) {
     const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(i)];
-    world_.device.WritePage(page.block, In(page.tier).at(page.key));
+    const SimPageMap& from = page.tier == Tier::kPeer ? load.copied : In(page.tier);
+    world_.device.WritePage(page.block, from.at(page.key));
   }
+  if (whole) from_peers_ += load.bytes[At(Tier::kPeer)];
   for (size_t tier = 0; whole && tier < load.bytes.size(); ++tier) {
     if (load.bytes[tier].value > 0) rates_[tier].Add(load.bytes[tier], load.took[tier]);
   }

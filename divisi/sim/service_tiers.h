@@ -1,7 +1,8 @@
 // The KV tiers of a worker without faults, as TierDriver has them, over modelled links: loads one
 // after the other, each over the network or from the disk first and then over PCIe; saves beside
 // them. Links are shared by what is on its way: PCIe and a network card by what their worker moves,
-// the pool's link by all workers. Rates are measured, not told.
+// and what others read of its host memory, the pool's link by all workers. Rates are measured, not
+// told.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "divisi/engine/prefix_loader.h"
@@ -61,12 +63,17 @@ class ServiceStore {
   std::function<void(std::vector<KvEvent>)> news;  // Empty: nobody follows its events
 };
 
+class ServiceTierDriver;
+// Workers whose host memory others read, by address.
+using ServicePeers = std::map<std::string, ServiceTierDriver*>;
+
 class ServiceTierDriver {
  public:
   struct World {
     SimSchedule& schedule;
     SimFlows& flows;
     ServiceStore* store = nullptr;  // Null: there is no pool.
+    ServicePeers* peers = nullptr;  // Null: nobody reads another's.
     SimExecutor& device;
     bool contents = true;         // Pages hold what the executor reads
     std::function<void()> moved;  // Something ended: to be called back into Carry soon
@@ -80,6 +87,7 @@ class ServiceTierDriver {
   void Carry(PrefixLoader& loader, Seconds per_token);
 
   int64_t late_loads() const { return late_loads_; }
+  Bytes from_peers() const { return from_peers_; }
   TierSpeeds speeds() const;
 
  private:
@@ -87,15 +95,20 @@ class ServiceTierDriver {
     LoadOrder order;
     std::vector<StoreSpace::Slot> pinned;  // At the pool
     int64_t pages = 0;                     // The first this many can be read
-    std::array<Bytes, 4> bytes{};          // By tier
-    std::array<Seconds, 4> took{};
+    ServiceTierDriver* peer = nullptr;     // Whose host memory it reads, too,
+    SimPageMap copied;                     // as it was when the load began
+    std::array<Bytes, kSources> bytes{};   // By tier
+    std::array<Seconds, kSources> took{};
     Tier reading = Tier::kRemote;  // The leg at hand; kDevice: over PCIe
     Seconds since;                 // Of that leg
     SimFlows::Flow flow = 0;
   };
 
   void StartLoad();
+  bool Begin(Loading& load, const LoadOrder::Page& page);
+  bool Gives(const BlockKey& key) const;
   void Read(Tier tier);
+  void ReadAfter(Tier tier);
   void Upload();
   void GiveUpLoad();
   void EndLoad(bool whole);
@@ -114,9 +127,10 @@ class ServiceTierDriver {
   std::deque<LoadOrder> loads_;
   std::optional<Loading> loading_;
   uint64_t load_number_ = 0;  // Of loading_
-  std::array<MeasuredRate, 4> rates_;
+  std::array<MeasuredRate, kSources> rates_;
   SimPageMap host_, disk_;
   int64_t late_loads_ = 0;
+  Bytes from_peers_;
 };
 
 }  // namespace divisi

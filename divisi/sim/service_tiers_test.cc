@@ -46,6 +46,46 @@ TEST(ServiceTiersTest, TheNextTurnOnAnotherWorkerReadsThePool) {
   EXPECT_NEAR(ttft.value, 1e-3 + 64 * 256 / 8e5 + 1e-3 + 16e-4 + 4e-4, 1e-3);
 }
 
+// Without a pool: over the first one's network card and the second one's, then PCIe.
+ServiceScenario Peers() {
+  ServiceScenario scenario{.dispatch = {.policy = RoutePolicy::kRoundRobin},
+                           .workers = std::vector<ServiceWorker>(3, Worker()),
+                           .peers = true,
+                           .directory = 10'000};
+  for (ServiceWorker& worker : scenario.workers) worker.tiers->network = BytesPerSecond(4e5);
+  return scenario;
+}
+
+TEST(ServiceTiersTest, TheNextTurnOnAnotherWorkerReadsItsPeer) {
+  ServiceScenario scenario = Peers();
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {1, 2}, 101)};
+  for (const bool contents : {true, false}) {
+    scenario.contents = contents;
+    const ServiceReport report = RunService(scenario);
+    ExpectAllServed(report);
+    EXPECT_EQ(report.workers[1].counters.cached_tokens, 1024);
+    EXPECT_EQ(report.tiers[1].pages_used, 64);
+    EXPECT_EQ(report.from_peers, Bytes(64 * 256));
+    const Seconds ttft = report.outcomes[1].first_token - Seconds(1);
+    EXPECT_NEAR(ttft.value, 64 * 256 / 4e5 + 64 * 256 / 8e5 + 1e-3 + 16e-4 + 4e-4, 1e-3);
+  }
+  scenario.peers = false;
+  EXPECT_EQ(RunService(scenario).workers[1].counters.cached_tokens, 0);
+}
+
+// Two at once take turns at the first one's network card.
+TEST(ServiceTiersTest, ReadersShareTheirPeersLink) {
+  ServiceScenario scenario = Peers();
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {1, 2}, 101)};
+  const ServiceReport one = RunService(scenario);
+  scenario.requests.push_back(Ask(1, {1, 2}, 102));
+  const ServiceReport two = RunService(scenario);
+  ExpectAllServed(two);
+  EXPECT_EQ(two.from_peers, Bytes(128 * 256));
+  const Seconds first = one.outcomes[1].first_token, shared = two.outcomes[1].first_token;
+  EXPECT_NEAR((shared - first).value, 64 * 256 / 4e5, 1e-3);
+}
+
 TEST(ServiceTiersTest, WhatTheDeviceGaveUpComesFromHostMemory) {
   ServiceScenario scenario{.workers = {Worker(/*blocks=*/100)}};
   scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {3, 4}, 101), Ask(2, {1, 2}, 102)};

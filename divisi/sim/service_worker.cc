@@ -62,10 +62,16 @@ ServiceNode::ServiceNode(NodeId self, const ServiceWorker& from, const World& wo
                                           ServiceTierDriver::World{.schedule = world.schedule,
                                                                    .flows = world.flows,
                                                                    .store = world.store,
+                                                                   .peers = world.peers,
                                                                    .device = executor_,
                                                                    .contents = world.contents,
                                                                    .moved = [this] { Settle(); }});
-  core_.BeNew(self, {.address = "sim"}, tiers_->Options(from.scheduler.blocks), events);
+  PageMemory memory{.address = "sim"};
+  if (world.peers != nullptr && from.tiers->host_pages > 0) {
+    memory.exported_at = Format("{}:1", self.value);
+    (*world.peers)[memory.exported_at] = tiers_.get();
+  }
+  core_.BeNew(self, std::move(memory), tiers_->Options(from.scheduler.blocks), events);
 }
 
 void ServiceNode::Receive(ClusterMessage message) {

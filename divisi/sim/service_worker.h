@@ -34,6 +34,7 @@ class ServiceNode {
     SimSchedule& schedule;
     SimFlows& flows;
     ServiceStore* store = nullptr;
+    ServicePeers* peers = nullptr;  // Outlives it
     HandoffTimes times;
     bool contents = true;
   };

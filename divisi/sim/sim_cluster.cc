@@ -67,6 +67,7 @@ class Cluster {
     report_.loads = pool_.loads;
     report_.failed_loads = pool_.failed_loads;
     report_.pool_pages = pool_.pages_read;
+    report_.peer_pages = pool_.peer_pages;
     const SimEvents::Counters events = events_.counters();
     report_.event_gaps = events.gaps;
     report_.event_replays = events.replays;

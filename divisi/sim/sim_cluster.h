@@ -31,8 +31,8 @@ struct SimClusterReport {
   int64_t dropped = 0, repeated = 0, expired_leases = 0, late_writes = 0, failed_mid_stream = 0;
   int64_t drains = 0, role_changes = 0;
   int64_t event_gaps = 0, event_replays = 0, event_snapshots = 0, event_losses = 0;
-  int64_t known_pages = 0;                              // By gateways, of workers, at the end
-  int64_t loads = 0, failed_loads = 0, pool_pages = 0;  // Of KV tiers
+  int64_t known_pages = 0;  // By gateways, of workers, at the end
+  int64_t loads = 0, failed_loads = 0, pool_pages = 0, peer_pages = 0;  // Of KV tiers
   int64_t gateway_lost = 0, directory_outages = 0, leaves = 0, declared_dead = 0;
 };
 

@@ -55,7 +55,9 @@ class Service {
     for (const auto& node : nodes_) {
       if (!node->executor().first_fault().empty()) report_.fault = node->executor().first_fault();
       report_.workers.push_back(node->core().worker().stats());
-      if (node->tiers()) report_.tiers.push_back(node->core().prefixes()->stats());
+      if (!node->tiers()) continue;
+      report_.tiers.push_back(node->core().prefixes()->stats());
+      report_.from_peers += node->tiers()->from_peers();
     }
     return std::move(report_);
   }
@@ -68,6 +70,7 @@ class Service {
     const ServiceNode::World world{.schedule = schedule_,
                                    .flows = flows_,
                                    .store = store_ ? &*store_ : nullptr,
+                                   .peers = scenario_.peers ? &peers_ : nullptr,
                                    .times = scenario_.dispatch.times,
                                    .contents = scenario_.contents};
     ServiceNode::Others others{
@@ -195,6 +198,7 @@ class Service {
   SimSchedule schedule_;
   SimFlows flows_{schedule_};
   std::optional<ServiceStore> store_;
+  ServicePeers peers_;
   GatewayCore gateway_;
   std::vector<std::unique_ptr<ServiceNode>> nodes_;
   bool joined_ = false;

@@ -21,6 +21,7 @@ struct ServiceScenario {
   DispatcherOptions dispatch;
   std::vector<ServiceWorker> workers;
   std::optional<ServicePool> pool;       // Of the workers that have tiers
+  bool peers = false;                    // They read each other's host memory
   std::vector<ServiceRequest> requests;  // By arrival
   Seconds message{2e-4};                 // Until one is there
   Seconds page{1e-4};                    // Of a worker's page after the one before
@@ -47,6 +48,7 @@ struct ServiceReport {
   DispatcherStats dispatcher;
   int64_t most_live = 0;  // Requests at once
   Bytes from_pool;        // That its link carried to workers
+  Bytes from_peers;       // That workers read of each other's host memory
   std::string fault;      // Empty: none
 
   // Of those that got a first token. quantile: 0 < q <= 1.

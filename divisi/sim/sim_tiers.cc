@@ -19,7 +19,8 @@ PrefixLoaderOptions SimTiers::Options() const {
           .page = Bytes(static_cast<int64_t>(SimExecutor::PageBytes())),
           .layers = 1,
           .most_loading = 8,
-          .follow = false};
+          .follow = false,
+          .peers = true};
 }
 
 void SimTiers::Restore(PrefixLoader& loader) {
@@ -30,6 +31,21 @@ void SimTiers::Restore(PrefixLoader& loader) {
     left.pages[key] = disk_.pages.at(key);
   }
   disk_ = std::move(left);
+}
+
+void SimTiers::Export(std::string address) {
+  exported_at_ = std::move(address);
+  world_.pool->exported[exported_at_] = &host_;
+}
+
+void SimTiers::Withdraw() { world_.pool->exported.erase(exported_at_); }
+
+const SimPageMap* SimTiers::Source(const LoadOrder& order, Tier tier) {
+  if (tier != Tier::kPeer) return &In(tier);
+  const auto peer = world_.pool->exported.find(order.peer);
+  // Far enough away to be cut off, at times.
+  const bool reached = peer != world_.pool->exported.end() && !world_.random.Chance(0.05);
+  return reached ? peer->second : nullptr;
 }
 
 SimPageMap& SimTiers::In(Tier tier) {
@@ -66,14 +82,18 @@ void SimTiers::Load(PrefixLoader& loader, const LoadOrder& order) {
   const bool late = world_.schedule.now() >= order.deadline;
   for (const LoadOrder::Page& page : order.pages) {
     if (late) break;
-    const auto found = In(page.tier).find(page.key);
-    if (found == In(page.tier).end() || world_.random.Chance(0.02)) {
-      outcome.bad.push_back({page.key, page.tier});
+    const SimPageMap* source = Source(order, page.tier);
+    if (source == nullptr) break;  // That says nothing about the page.
+    const auto found = source->find(page.key);
+    const bool missing = found == source->end();
+    if (missing || world_.random.Chance(0.02)) {
+      outcome.bad.push_back({page.key, page.tier, !missing || page.tier != Tier::kPeer});
       break;
     }
     device_.WritePage(page.block, found->second);
     ++outcome.pages;
     world_.pool->pages_read += page.tier == Tier::kRemote;
+    world_.pool->peer_pages += page.tier == Tier::kPeer;
   }
   const bool whole = outcome.pages == static_cast<int64_t>(order.pages.size());
   ++(whole ? world_.pool->loads : world_.pool->failed_loads);

@@ -1,12 +1,13 @@
 // The KV tiers of a simulated worker, as TierDriver has them: pages that are read and written after
-// a while, some of which get lost, a disk that outlives the process, and a pool that all workers
-// share.
+// a while, some of which get lost, a disk that outlives the process, a pool that all workers share,
+// and each other's host memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "divisi/engine/prefix_loader.h"
@@ -29,7 +30,9 @@ struct SimPool {
   // Of all tiers
   int64_t loads = 0;  // That brought all of their pages
   int64_t failed_loads = 0;
-  int64_t pages_read = 0;  // Of the pool
+  int64_t pages_read = 0;                             // Of the pool
+  int64_t peer_pages = 0;                             // Of other workers' host memory
+  std::map<std::string, const SimPageMap*> exported;  // Of the workers that are up, by address
 };
 
 class SimTiers {
@@ -40,7 +43,12 @@ class SimTiers {
   // All outlive this.
   SimTiers(const SimWorld& world, SimExecutor& device, SimDisk& disk)
       : world_(world), device_(device), disk_(disk) {}
+  ~SimTiers() { Withdraw(); }
 
+  // Others read its host memory by that name until it is withdrawn.
+  void Export(std::string address);
+  void Withdraw();
+  bool exports() const { return !exported_at_.empty(); }
   PrefixLoaderOptions Options() const;
   void Restore(PrefixLoader& loader);
   // Does what the loader asks for.
@@ -48,6 +56,8 @@ class SimTiers {
 
  private:
   SimPageMap& In(Tier tier);
+  // Null: nobody answers there.
+  const SimPageMap* Source(const LoadOrder& order, Tier tier);
   void Load(PrefixLoader& loader, const LoadOrder& order);
   void Remove(const TierAction& action);
   void Copy(PrefixLoader& loader, const TierAction& action);
@@ -58,6 +68,7 @@ class SimTiers {
   SimExecutor& device_;
   SimDisk& disk_;
   SimPageMap host_;
+  std::string exported_at_;
 };
 
 }  // namespace divisi

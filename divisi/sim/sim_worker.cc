@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "divisi/core/format.h"
 #include "divisi/sim/sim_client.h"
 #include "divisi/sim/sim_events.h"
 #include "divisi/sim/sim_gateway.h"
@@ -47,17 +48,22 @@ void SimWorker::BeNew(NodeId life) {
   }
   if (world_.pool == nullptr) return core_->BeNew(life, {.address = "sim"}, {}, events);
   tiers_ = std::make_unique<SimTiers>(world_, *executor_, disk_);
-  core_->BeNew(life, {.address = "sim"}, tiers_->Options(), events);
+  const std::string address = Format("10.0.0.{}:{}", index_, life.value);
+  if (world_.random.Chance(0.8)) tiers_->Export(address);
+  core_->BeNew(life, {.address = "sim", .exported_at = tiers_->exports() ? address : ""},
+               tiers_->Options(), events);
   tiers_->Restore(*core_->prefixes());
 }
 
 void SimWorker::Leave() {
   up_ = false;
+  if (tiers_) tiers_->Withdraw();
   if (world_.directory != nullptr) world_.directory->Leave(client_);
 }
 
 void SimWorker::Crash() {
   up_ = false;
+  if (tiers_) tiers_->Withdraw();
   if (world_.directory != nullptr) world_.directory->Lost(client_);
 }
 
