@@ -34,6 +34,7 @@ struct GatewayCommandOptions {
   std::string disaggregate_from = "auto";
   int64_t directory_pages = 1'000'000;
   std::vector<std::string> pool_events;
+  std::vector<std::string> follow;
 };
 
 // None without --kv-directory-pages. Errors: as PageDirectory::Create.
@@ -54,6 +55,15 @@ std::vector<PoolStoreEvents> PoolEvents(const GatewayCommandOptions& options) {
         {text.substr(0, plus), plus == std::string::npos ? std::string() : text.substr(plus + 1)});
   }
   return stores;
+}
+
+Result<std::vector<ForeignEngine>> ForeignOf(const GatewayCommandOptions& options) {
+  std::vector<ForeignEngine> engines;
+  for (const std::string& text : options.follow) {
+    ASSIGN_OR_RETURN(ForeignEngine engine, ParseForeignEngine(text));
+    engines.push_back(std::move(engine));
+  }
+  return engines;
 }
 
 DispatcherOptions DispatchOptions(const GatewayCommandOptions& options) {
@@ -138,6 +148,12 @@ class GatewayProcess {
       const auto followed = backend_.FollowStores(std::move(stores));
       if (!followed) return WithContext(followed.error(), "--kv-pool-events");
     }
+    auto foreign = ForeignOf(options_);
+    if (!foreign) return WithContext(foreign.error(), "--kv-follow");
+    if (!foreign->empty()) {
+      const auto followed = backend_.FollowForeign(*std::move(foreign));
+      if (!followed) return WithContext(followed.error(), "--kv-follow");
+    }
     const auto port = backend_.Listen(options_.control_host, options_.control_port);
     if (!port) return WithContext(port.error(), "--control-host, --control-port");
     if (const auto etcd = options_.etcd.Options()) {
@@ -183,6 +199,26 @@ void Run(const GatewayCommandOptions& options) {
   stop->Serve().wait(false);
   logger.Log(LogLevel::kInfo, "stopping", {{"drain_seconds", options.serve.drain_seconds}});
   process.Stop();
+}
+
+void AddKvOptions(CLI::App& command, const std::shared_ptr<GatewayCommandOptions>& options) {
+  command
+      .add_option("--kv-directory-pages", options->directory_pages,
+                  "Pages of workers' KV that the gateway knows of, which routes ask: at least the "
+                  "sum of all their tiers, 64 bytes each; 0 is not to follow their events")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+  command
+      .add_option("--kv-pool-events", options->pool_events,
+                  "LIVE+REPLAY of each store of the remote pool, with commas: its --kv-events and "
+                  "--kv-events-replay, as in tcp://10.0.0.7:7110+tcp://10.0.0.7:7111")
+      ->delimiter(',');
+  command
+      .add_option("--kv-follow", options->follow,
+                  "An engine of another maker whose KV events are followed, so that explain-route "
+                  "says what it holds: NAME=SCHEME:LIVE[+REPLAY][;block=N][;seed=TEXT], SCHEME "
+                  "vllm, sglang or dynamo; may be given several times")
+      ->take_all();
 }
 
 }  // namespace
@@ -238,17 +274,7 @@ void AddGatewayCommand(CLI::App& app) {
       .add_option("--control-advertise", options->control_advertise,
                   "The host that workers find in etcd, where it differs from --control-host")
       ->check(NotEmpty());
-  command
-      .add_option("--kv-directory-pages", options->directory_pages,
-                  "Pages of workers' KV that the gateway knows of, which routes ask: at least the "
-                  "sum of all their tiers, 64 bytes each; 0 is not to follow their events")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
-  command
-      .add_option("--kv-pool-events", options->pool_events,
-                  "LIVE+REPLAY of each store of the remote pool, with commas: its --kv-events and "
-                  "--kv-events-replay, as in tcp://10.0.0.7:7110+tcp://10.0.0.7:7111")
-      ->delimiter(',');
+  AddKvOptions(command, options);
   AddEtcdOptions(command, options->etcd);
   AddControlTlsOptions(command, options->tls);
   AddProcessOptions(command, serve);

@@ -73,6 +73,11 @@ Result<std::string> RoutesText(const Json& answer) {
     text += Format(kRow, "", "times in ms", "queue Q", "ready R", "compute C", "T", "expected",
                    "cost", "prefix");
     for (const JsonMembers& candidate : route.Each("candidates")) text += CandidateRow(candidate);
+    if (!route.Find("elsewhere")) continue;
+    for (const JsonMembers& held : route.Each("elsewhere")) {
+      text += Format("  {} holds {} tokens ({}), and takes no requests from here\n",
+                     held.Text("engine"), held.Whole("tokens"), held.Text("tier"));
+    }
   }
   if (fault) return *fault;
   if (text.empty()) return std::string("no choices yet\n");

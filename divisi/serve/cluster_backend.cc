@@ -79,6 +79,8 @@ struct ClusterBackend::State {
   std::unique_ptr<EtcdDirectory> directory;
   std::unique_ptr<ClusterEvents> events;  // Where there is a directory of pages
 
+  std::unique_ptr<ForeignEngines> foreign;  // Where there are some
+
   FrameLoop loop;  // Last: its thread ends before what it uses goes.
 };
 
@@ -123,6 +125,7 @@ void ClusterBackend::State::TickNow() {
   {
     const std::lock_guard lock(mutex);
     core.Tick(clock.Now());
+    if (foreign) foreign->Absorb();
     if (events && clock.Now() - stores_seen >= kLookAfter) {
       stores_seen = clock.Now();
       events->LookAfterStores(core, stores_seen);
@@ -261,13 +264,24 @@ Result<void> ClusterBackend::FollowStores(std::vector<PoolStoreEvents> stores) {
   return Error{Code::kInvalidArgument, "there is no directory for what the stores hold"};
 }
 
+Result<void> ClusterBackend::FollowForeign(std::vector<ForeignEngine> engines) {
+  State& s = *state_;
+  ASSIGN_OR_RETURN(auto foreign, ForeignEngines::Follow(std::move(engines), s.clock, s.logger));
+  const std::lock_guard lock(s.mutex);
+  s.foreign = std::move(foreign);
+  return {};
+}
+
 Result<RequestId> ClusterBackend::Submit(Request request, Engine::EventSink sink) {
   State& s = *state_;
   std::vector<BlockKey> pages = s.KeysOf(request);
+  std::vector<ForeignPrefix> elsewhere;
+  if (s.foreign) elsewhere = s.foreign->Holding(request);
   const std::lock_guard lock(s.mutex);
   const auto tokens = static_cast<int64_t>(request.prompt.size());
   const Seconds now = s.clock.Now();
   ASSIGN_OR_RETURN(const uint64_t number, s.core.Submit(std::move(request), now, std::move(pages)));
+  if (!elsewhere.empty()) s.routes.HeldElsewhere(number, std::move(elsewhere));
   s.requests.Begin(number, std::move(sink), tokens, now);
   s.Collect();
   if (s.requests.HasTellings()) s.loop.Post([&s] { s.Tell(); });
@@ -328,7 +342,8 @@ std::string ClusterBackend::Metrics(std::string_view labels) const {
   std::string text =
       ClusterMetrics(s.totals, s.core.registry(), s.core.dispatcher(), s.clock.Now(), labels);
   return text +
-         DirectoryMetrics(s.core, s.events ? s.events->stats() : ClusterEventStats(), labels);
+         DirectoryMetrics(s.core, s.events ? s.events->stats() : ClusterEventStats(), labels) +
+         (s.foreign ? s.foreign->Metrics(labels) : std::string());
 }
 
 }  // namespace divisi

@@ -17,6 +17,7 @@
 #include "divisi/core/clock.h"
 #include "divisi/core/log.h"
 #include "divisi/serve/cluster_events.h"
+#include "divisi/serve/foreign_engines.h"
 #include "divisi/serve/gateway_backend.h"
 
 namespace divisi {
@@ -40,6 +41,10 @@ class ClusterBackend final : public RequestBackend {
   // The stores of the remote pool publish there. Once. Errors: as ClusterEvents::FollowStores;
   // kInvalidArgument without a directory of pages (GatewayCoreOptions::pages).
   Result<void> FollowStores(std::vector<PoolStoreEvents> stores);
+
+  // Engines of other makers: `divisi explain-route` says what they hold of a prompt. Before the
+  // first Submit, once. Errors: as ForeignEngines::Follow.
+  Result<void> FollowForeign(std::vector<ForeignEngine> engines);
 
   Result<RequestId> Submit(Request request, Engine::EventSink sink) override;
   void Cancel(RequestId id) override;

@@ -81,13 +81,29 @@ void RouteLog::Label(uint64_t request, std::string_view label) {
   }
 }
 
-Json RouteLog::EntryJson(const Entry& entry, const Name& name, Seconds now) {
+void RouteLog::HeldElsewhere(uint64_t request, std::vector<ForeignPrefix> engines) {
+  elsewhere_[request] = std::move(engines);
+  if (elsewhere_.size() > 4 * kMost) elsewhere_.erase(elsewhere_.begin());  // Numbers rise.
+}
+
+Json RouteLog::EntryJson(const Entry& entry, const Name& name, Seconds now) const {
   Json out = Json::MakeObject();
   out.Set("request", entry.label);
   out.Set("attempt", static_cast<int64_t>(entry.note.attempt));
   out.Set("seconds_ago", (now - entry.note.at).value);
   const Json route = RouteJson(entry.note.choice, entry.note.prompt_tokens, name);
   for (const auto& [key, value] : route.as_object()) out.Set(key, value);
+  Json elsewhere = Json::MakeArray();
+  if (const auto found = elsewhere_.find(entry.note.request); found != elsewhere_.end()) {
+    for (const ForeignPrefix& held : found->second) {
+      Json one = Json::MakeObject();
+      one.Set("engine", held.engine);
+      one.Set("tokens", held.tokens);
+      one.Set("tier", EventTierName(held.tier));
+      elsewhere.Append(std::move(one));
+    }
+  }
+  out.Set("elsewhere", std::move(elsewhere));
   return out;
 }
 

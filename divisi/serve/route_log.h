@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "divisi/control/dispatcher.h"
 #include "divisi/core/json.h"
+#include "divisi/serve/foreign_engines.h"
 
 namespace divisi {
 
@@ -23,10 +26,14 @@ class RouteLog {
   // What its client calls a request, for Of. Of one that is not in the log any more: nothing.
   void Label(uint64_t request, std::string_view label);
 
+  // What engines that are only followed hold of its prompt. Before its first choice or after.
+  void HeldElsewhere(uint64_t request, std::vector<ForeignPrefix> engines);
+
   // An answer of as many, each of 64 candidates, has about 1 MB.
   static constexpr size_t kMostShown = 32;
   // The last ones, at most `count` and kMostShown, the newest first: a list of RouteJson's, which
-  // also have "request" (the label, "" where there is none), "attempt" and "seconds_ago".
+  // also have "request" (the label, "" where there is none), "attempt", "seconds_ago" and
+  // "elsewhere" [{"engine", "tokens", "tier"}].
   Json Last(size_t count, const Name& name, Seconds now) const;
   // The attempts of a client's request, the newest first, as many. An empty list: it is not in the
   // log, or has no label.
@@ -37,9 +44,10 @@ class RouteLog {
     RouteNote note;
     std::string label;
   };
-  static Json EntryJson(const Entry& entry, const Name& name, Seconds now);
+  Json EntryJson(const Entry& entry, const Name& name, Seconds now) const;
 
   std::deque<Entry> entries_;  // The newest last
+  std::map<uint64_t, std::vector<ForeignPrefix>> elsewhere_;  // Of the last 4 * kMost requests
 };
 
 // {"prompt_tokens", "candidates": [...]}, the chosen candidate first. Of each:

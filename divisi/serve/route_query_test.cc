@@ -58,6 +58,20 @@ class RouteQueryTest : public testing::Test {
   RouteLog log_;
 };
 
+TEST_F(RouteQueryTest, WhatFollowedEnginesHoldStandsBesideTheCandidates) {
+  log_.HeldElsewhere(1, {{"vllm-a", 64, EventTier::kHost}});
+  Submit(100);
+  Submit(100);
+  const Json answer = Answer({"routes", "last", "2"});
+  const auto& routes = answer.Find("routes")->as_array();
+  EXPECT_TRUE(routes.at(0).Find("elsewhere")->as_array().empty());
+  const auto& held = routes.at(1).Find("elsewhere")->as_array();
+  ASSERT_EQ(held.size(), 1u);
+  EXPECT_EQ(held[0].Find("engine")->as_string(), "vllm-a");
+  EXPECT_EQ(held[0].Find("tokens")->as_int(), 64);
+  EXPECT_EQ(held[0].Find("tier")->as_string(), "host");
+}
+
 TEST_F(RouteQueryTest, SaysWhatTheLastChoicesCompared) {
   Submit(1000, "a");
   Submit(500, "b");
