@@ -201,7 +201,7 @@ void StoreLink::Send(const StoreCall& call) {
       out_.emplace_back(StoreGet{call.number, call.keys[0], call.offset, call.room, call.skip});
       break;
     case StoreCall::Kind::kPut:
-      out_.emplace_back(StorePut{call.number, call.keys[0], call.size()});
+      out_.emplace_back(StorePut{call.number, call.keys[0], call.size(), call.parent});
       break;
     case StoreCall::Kind::kHas:
       out_.emplace_back(StoreHas{call.number, call.keys});

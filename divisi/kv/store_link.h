@@ -48,6 +48,7 @@ struct StoreCall {
   std::optional<Bytes> skip;          // As in StoreGet
   std::span<const std::byte> object;  // Of a put
   uint64_t sum = 0;
+  BlockKey parent;
   Seconds deadline;
 
   Bytes size() const {

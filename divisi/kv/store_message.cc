@@ -85,6 +85,7 @@ struct Writer {
     out.Put(m.call);
     Put(out, m.key);
     out.Put(m.length.value);
+    Put(out, m.parent);
   }
   void operator()(const StoreCommit& m) {
     out.Put(m.call);
@@ -176,6 +177,7 @@ class Reader {
     m.call = in_.Get<uint64_t>();
     m.key = GetKey(in_);
     m.length = GetBytes(in_);
+    m.parent = GetKey(in_);
   }
   void Read(StoreCommit& m) {
     m.call = in_.Get<uint64_t>();

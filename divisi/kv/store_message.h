@@ -11,7 +11,7 @@
 //     |------------------------------>|  writes the object, or that part of it, there, then
 //     |                Answer{length} |
 //     |<------------------------------|
-//     | Put{key, length}              |
+//     | Put{key, length, parent}      |
 //     |------------------------------>|  reserves
 //     |                 Answer{place} |
 //     |<------------------------------|
@@ -82,6 +82,7 @@ struct StorePut {
   uint64_t call = 0;
   BlockKey key;
   Bytes length;
+  BlockKey parent;  // The page before it in its chain.
   friend bool operator==(const StorePut&, const StorePut&) = default;
 };
 // The bytes are in place. `sum`: the header's own sum, which covers those of the payload.

@@ -21,7 +21,7 @@ std::vector<StoreMessage> All() {
   return {StoreHello{.node = {3}, .address = "10.0.0.1:7", .region = "region"},
           StoreGet{1, Key(1), Bytes(4096), Bytes(8192)},
           StoreGet{1, Key(1), Bytes(4096), Bytes(8192), Bytes(512)},
-          StorePut{2, Key(2), Bytes(100)},
+          StorePut{2, Key(2), Bytes(100), Key(9)},
           StoreCommit{2, 0x1234567890abcdef},
           StoreCancel{9},
           StoreHas{4, {Key(4), Key(5)}},

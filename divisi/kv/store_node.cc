@@ -44,9 +44,12 @@ Error Breach(const std::string& what) {
 }
 
 // `sum`: what the client says that its head is.
-bool IsObjectOf(const BlockKey& key, std::span<const std::byte> object, uint64_t sum) {
+std::optional<PageHeader> ObjectOf(const BlockKey& key, std::span<const std::byte> object,
+                                   uint64_t sum) {
   const auto head = CheckPageObject(object);
-  return head && head->header.key == key && PageHeadSum(object.first(kPageHeadBytes)) == sum;
+  const bool good =
+      head && head->header.key == key && PageHeadSum(object.first(kPageHeadBytes)) == sum;
+  return good ? std::optional(head->header) : std::nullopt;
 }
 
 }  // namespace
@@ -169,6 +172,7 @@ void StoreNode::Place(Client& client, const StorePut& put, Seconds now) {
   // Half of the memory at most is one client's unpublished.
   const bool greedy =
       client.placed.value > 0 && client.placed + put.length > Bytes(space_.size().value / 2);
+  space_.Touch(put.parent);
   const auto placing = greedy ? StoreSpace::Placing{} : space_.Place(put.key, put.length);
   if (placing.status == StoreStatus::kOk) {
     client.placed += put.length;
@@ -185,9 +189,9 @@ void StoreNode::Commit(Client& client, const StoreCommit& commit) {
   const auto& [object, key, commit_by] = writing->second;
   const auto bytes = memory_.subspan(static_cast<size_t>(object.offset.value),
                                      static_cast<size_t>(object.length.value));
-  const bool good = IsObjectOf(key, bytes, commit.sum);
+  const auto good = ObjectOf(key, bytes, commit.sum);
   if (good) {
-    space_.Publish(object.slot);
+    space_.Publish(object.slot, good->parent);
     ++counters_.puts;
     counters_.put_bytes += object.length.value;
   } else {

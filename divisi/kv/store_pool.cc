@@ -165,7 +165,10 @@ void StorePool::BeginPart(Open& open, size_t node, Part part, Seconds deadline) 
     own.room = Bytes(static_cast<int64_t>(call.to.size()));
     own.skip = call.skip;
   }
-  if (call.kind == Kind::kPut) own.sum = SumOf(call.object);
+  if (call.kind == Kind::kPut) {
+    own.sum = SumOf(call.object);
+    if (const auto head = ReadPageHead(call.object)) own.parent = head->header.parent;
+  }
   if (part.places.empty()) {
     own.keys = call.keys;
   } else {

@@ -1,5 +1,8 @@
 // What a node of the remote pool keeps: objects by key in one arena of memory, the least recently
-// used giving way to new ones. Decides only; the bytes are others'.
+// used giving way to new ones, of a chain of pages its end first, since those before it may be used
+// without it, not it without them. Decides only; the bytes are others'.
+//
+// Chains are known as far as they lie here: with several nodes a page's next one may be elsewhere.
 //
 // An object's life:  placed --Publish--> visible --evicted, removed--> gone
 //                       \--Abandon--> gone
@@ -51,12 +54,15 @@ class StoreSpace {
   // A place for the object; what was used longest ago gives way, as little as needed.
   // kPresent: it is visible, or placed and not yet published.
   Placing Place(const BlockKey& key, Bytes length);
+  // parent: the page before it in its chain, here or not; zeros: none.
   // Requires: placed, neither published nor abandoned.
-  void Publish(Slot slot);
+  void Publish(Slot slot, const BlockKey& parent = {});
   // Nobody writes there any more, and it never was visible.
   void Abandon(Slot slot);
 
-  // Marks it as used and pins it, until Unpin of its slot.
+  // Marks the page as used, if it is here: one that follows it is put.
+  void Touch(const BlockKey& key);
+  // Marks it and the page before it as used and pins it, until Unpin of its slot.
   std::optional<Object> Read(const BlockKey& key);
   void Unpin(Slot slot);
   // Without marking it.
@@ -78,6 +84,7 @@ class StoreSpace {
   enum class State { kPlaced, kVisible, kRemoved };
   struct Entry {
     BlockKey key;
+    BlockKey parent;  // Where visible
     Bytes offset;
     Bytes length;
     Bytes space;  // Length, rounded up
@@ -90,6 +97,7 @@ class StoreSpace {
   std::optional<Bytes> Take(Bytes space);
   void Give(Bytes offset, Bytes space);
   bool EvictOne();
+  bool IsFollowed(const Entry& entry) const { return children_.contains(entry.key); }
   void Hide(Entries::iterator entry);
   void Drop(Entries::iterator entry);
 
@@ -101,10 +109,11 @@ class StoreSpace {
   int64_t evictions_ = 0;
   Slot last_slot_ = 0;
   Entries entries_;
-  std::unordered_map<BlockKey, Slot, BlockKeyHash> slots_;  // Placed and visible
-  std::list<Slot> recent_;                                  // Visible, the latest first
-  std::map<int64_t, int64_t> free_;                         // Offset to size; neighbours are joined
-  std::set<std::pair<int64_t, int64_t>> free_by_size_;      // The same, (size, offset)
+  std::unordered_map<BlockKey, Slot, BlockKeyHash> slots_;        // Placed and visible
+  std::unordered_map<BlockKey, int64_t, BlockKeyHash> children_;  // Visible ones, by parent
+  std::list<Slot> recent_;                                        // Visible, the latest first
+  std::map<int64_t, int64_t> free_;                     // Offset to size; neighbours are joined
+  std::set<std::pair<int64_t, int64_t>> free_by_size_;  // The same, (size, offset)
 };
 
 }  // namespace divisi

@@ -58,6 +58,53 @@ TEST(StoreSpaceTest, TheLeastRecentlyReadGivesWay) {
   EXPECT_EQ(space.evictions(), 1);
 }
 
+// A page of no use without those before it in its chain: so they outlive it, whoever was read last.
+TEST(StoreSpaceTest, AChainGivesWayFromItsEnd) {
+  StoreSpace space(Bytes(15 * kStoreAlignment));
+  const auto put = [&](int64_t number, int64_t parent) {
+    space.Touch(Key(parent));
+    const auto placing = space.Place(Key(number), kObject);
+    ASSERT_EQ(placing.status, StoreStatus::kOk);
+    space.Publish(placing.object.slot, Key(parent));
+  };
+  const auto read = [&](int64_t number) { space.Unpin(space.Read(Key(number))->slot); };
+  const auto there = [&] {
+    std::vector<int64_t> numbers;
+    for (int64_t number = 1; number < 20; ++number) {
+      if (space.Has(Key(number))) numbers.push_back(number);
+    }
+    return numbers;
+  };
+  for (const int64_t number : {1, 2, 3}) put(number, number - 1);
+  put(10, 9);
+  put(11, 10);
+  for (const int64_t number : {10, 11}) read(number);
+  put(12, 11);
+  EXPECT_EQ(there(), (std::vector<int64_t>{1, 2, 10, 11, 12}));
+  put(13, 12);
+  EXPECT_EQ(there(), (std::vector<int64_t>{1, 10, 11, 12, 13}));
+  // One with two children stays for either.
+  put(2, 1);
+  EXPECT_EQ(there(), (std::vector<int64_t>{1, 2, 10, 11, 12}));
+  put(3, 1);
+  EXPECT_EQ(there(), (std::vector<int64_t>{1, 2, 3, 10, 11}));
+  // Which are gone, and a third goes: the next time it is 1's turn.
+  for (const int64_t number : {3, 2, 11, 10}) EXPECT_TRUE(space.Remove(Key(number)));
+  for (const int64_t number : {20, 21, 22, 23, 24}) put(number, 0);
+  EXPECT_EQ(there(), (std::vector<int64_t>{}));
+}
+
+TEST(StoreSpaceTest, WhereTheEndOfAChainIsReadItsHeadGivesWay) {
+  StoreSpace space(Bytes(6 * kStoreAlignment));
+  for (const int64_t number : {1, 2}) {
+    space.Publish(space.Place(Key(number), kObject).object.slot, Key(number - 1));
+  }
+  const auto read = space.Read(Key(2));
+  EXPECT_EQ(Put(space, 3), StoreStatus::kOk);
+  EXPECT_FALSE(space.Has(Key(1)));
+  space.Unpin(read->slot);
+}
+
 TEST(StoreSpaceTest, WhatIsReadDoesNotGiveWay) {
   StoreSpace space(Bytes(3 * kStoreAlignment));
   Put(space, 1);
