@@ -97,7 +97,9 @@ class Estimating {
     SetReads(at);
     const LayerwiseLoad load{
         .layers = setting_.layers, .read = at.reading, .compute = at.times.compute};
-    const bool follows = setting_.layers > 1 && at.reading > Seconds(0);
+    // A peer's pages come whole, and others of the same load with them.
+    const bool whole = setting_.layers <= 1 || at.from[kPeer] > 0;
+    const bool follows = !whole && at.reading > Seconds(0);
     at.times.ready = ready_ + at.lookup + at.links + (follows ? load.StartAfter() : at.reading);
     if (at.awaited > 0) at.times.ready = std::max(at.times.ready, worker_.queue);
   }

@@ -9,7 +9,7 @@
 //   C  the prompt's tokens that are not there, attention to those that are included
 //
 // Another worker's host memory is one more source, in the place of the pool: the worker's own
-// tiers, and from where they end what that one has.
+// tiers, and from where they end what that one has, which comes whole: computing begins after it.
 //
 // A worker can use its prefix to any of its tiers' depths: what is on the device alone, what is in
 // host memory too, and so on, or nothing; the depth with the least cost is taken. So reading less

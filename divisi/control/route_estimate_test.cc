@@ -169,6 +169,18 @@ TEST(RouteEstimateTest, APeersLinkIsSharedAndItsCopyMayBeGone) {
   EXPECT_EQ(EstimateRoute(1000, worker, kSetting).cached, 0);
 }
 
+// It gives whole pages: computing begins after the last.
+TEST(RouteEstimateTest, WhatIsReadOfAPeerIsNotFollowedByLayers) {
+  RouteWorker worker = Worker();
+  worker.prefix.tokens = {0, 160, 160, 160};
+  worker.prefix.peer = {.node = {7}, .tokens = 960};
+  RouteSetting setting = kSetting;
+  setting.layers = 10;
+  const RouteEstimate at = EstimateRoute(1360, worker, setting);
+  EXPECT_EQ(at.from[kPeer], 800);
+  EXPECT_NEAR(at.times.ready.value, 1.6e-3 + 10e-3, kNear);
+}
+
 // Whatever the pool then has.
 TEST(RouteEstimateTest, WhoAsksThePoolBeginsAfterItsAnswer) {
   RouteWorker worker = Worker();
