@@ -138,6 +138,9 @@ void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
 }
 
 void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
+  if (remote) {
+    for (const BlockKey& key : remote->TakeLostCopies()) loader.tiers().PoolLostCopy(key);
+  }
   for (const LoadDone& done : io->TakeLoads()) {
     LoadOutcome outcome{.id = done.id, .pages = done.pages_ok};
     for (const BadPage& bad : done.bad) {

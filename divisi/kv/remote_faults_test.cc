@@ -233,6 +233,16 @@ TEST_P(RemoteFaultsTest, OneOfTwoCopiesIsEnough) {
   tier.pool().In(Seconds(0.01), [](TestPool& pool) { pool.Kill(0); });
   EXPECT_EQ(tier.Load(12), 12);
   EXPECT_EQ(tier.Load(12), 12);
+  EXPECT_TRUE(tier.store().TakeLostCopies().empty());
+  tier.pool().With([](TestPool& pool) {
+    pool.Start(0);
+    EXPECT_TRUE(pool.Ready());
+  });
+  EXPECT_EQ(tier.Load(12), 12);
+  EXPECT_FALSE(tier.store().TakeLostCopies().empty());
+  tier.PutAll(12);
+  EXPECT_EQ(tier.Load(12), 12);
+  EXPECT_TRUE(tier.store().TakeLostCopies().empty());
   tier.ExpectIdle();
 }
 

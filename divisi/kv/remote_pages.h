@@ -27,6 +27,7 @@ struct RemoteDone {
   // room), kDataLoss (the pool found the object bad).
   std::optional<Error> error;
   Bytes length;            // Of a get: of the whole object.
+  bool copy_lost = false;  // Of a get that ended well: a node that should have it, too, does not.
   std::vector<bool> have;  // Of a Has, in the order of its keys.
   int64_t count = 0;       // Of a Remove or a Clear: how many objects went.
   // False: late bytes may still land in the memory of the call (Get), or it is still read (Put);

@@ -21,6 +21,8 @@ constexpr int64_t kAlignment = 4096;
 constexpr Seconds kSlack{1};
 constexpr Seconds kNoLimit{1e9};
 constexpr Seconds kRemove{5};
+// Kept until somebody takes them: more than come between two looks.
+constexpr size_t kMostLostCopies = 4096;
 
 int64_t RoundUp(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -87,6 +89,7 @@ struct RemotePageStore::State {
   std::vector<Buffer> buffers;
   size_t puts_open = 0;
   int waiting_for_buffer = 0;
+  std::vector<BlockKey> lost_copies;
   uint64_t gets_begun = 0;
   Pause get_pause, put_pause;
   PageQuarantine bad;
@@ -99,6 +102,8 @@ void RemotePageStore::State::GetEnded(size_t index, const RemoteDone& done, Seco
   buffer.released = done.released;
   if (done.ended) {
     CountLocked(done, buffer.part, now);
+    const bool lost = done.copy_lost && buffer.part.skip.value == 0;
+    if (lost && lost_copies.size() < kMostLostCopies) lost_copies.push_back(buffer.key);
     buffer.under_way = false;
     buffer.error = done.error;
     buffer.length = done.length;
@@ -441,6 +446,11 @@ Result<void> RemotePageStore::State::PutEnded(const BlockKey& key, Bytes bytes,
 }
 
 void RemotePageStore::Remove(const BlockKey& key) { hub_->Remove({key}, kRemove); }
+
+std::vector<BlockKey> RemotePageStore::TakeLostCopies() {
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->lost_copies, {});
+}
 
 RemoteStoreStats RemotePageStore::stats() const {
   RemoteStoreStats stats;

@@ -73,6 +73,8 @@ class RemotePageStore final : public PageStore {
   bool staged() const override { return true; }
   bool whole() const override { return !hub_->gets_parts(); }
 
+  // Pages that came, and of whose copies one is lost, since the last call; some may be left out.
+  std::vector<BlockKey> TakeLostCopies();
   RemoteStoreStats stats() const;
 
  private:

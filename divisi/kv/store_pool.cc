@@ -204,11 +204,15 @@ void StorePool::Merge(Open& open, const Part& part, const RemoteDone& done) cons
     // That one node has no such object says less than why another could not tell.
     const bool newer = !open.done.error || open.done.error->code == Code::kNotFound;
     if (newer) open.done.error = done.error;
+    open.missed = open.missed || done.error->code == Code::kNotFound;
     return;
   }
   open.any = true;
   open.done.count += done.count;
-  if (open.call.kind == Kind::kGet) open.done.length = done.length;
+  if (open.call.kind == Kind::kGet) {
+    open.done.length = done.length;
+    open.done.copy_lost = open.missed;
+  }
   for (size_t i = 0; i < part.places.size() && i < done.have.size(); ++i) {
     if (done.have[i]) open.done.have[part.places[i]] = true;
   }

@@ -83,8 +83,9 @@ class StorePool {
     int64_t unended = 0;        // Links' calls
     int64_t unreleased = 0;
     bool told = false;
-    RemoteDone done;   // What is known so far
-    bool any = false;  // Whether some node has done it.
+    RemoteDone done;      // What is known so far
+    bool any = false;     // Whether some node has done it,
+    bool missed = false;  // or had no such object.
   };
   struct Part {
     uint64_t call = 0;

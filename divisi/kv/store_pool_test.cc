@@ -56,6 +56,26 @@ TEST(StorePoolTest, PartsOfAnObjectAreGot) {
   EXPECT_EQ(pool.node(0).counters().reading, 0);
 }
 
+TEST(StorePoolTest, ALostCopyIsTold) {
+  TestPool pool({.nodes = 2, .copies = 2});
+  for (const int64_t number : {1, 2, 3, 4}) EXPECT_EQ(pool.Why(pool.Put(number)), "");
+  const auto lost = [&](int64_t number) {
+    const auto got = pool.Wait(pool.Get(number, 0));
+    return got && !got->error && got->copy_lost;
+  };
+  for (const int64_t number : {1, 2, 3, 4}) EXPECT_FALSE(lost(number));
+  pool.Kill(0);
+  for (const int64_t number : {1, 2, 3, 4}) EXPECT_FALSE(lost(number));  // Away is not lost.
+  pool.Start(0);
+  ASSERT_TRUE(pool.Ready());
+  int64_t count = 0;
+  for (const int64_t number : {1, 2, 3, 4}) count += lost(number);
+  EXPECT_GT(count, 0);  // Of those that ask it first
+  EXPECT_LT(count, 4);
+  for (const int64_t number : {1, 2, 3, 4}) EXPECT_EQ(pool.Why(pool.Put(number)), "");
+  for (const int64_t number : {1, 2, 3, 4}) EXPECT_FALSE(lost(number));
+}
+
 TEST(StorePoolTest, ManyCallsAreUnderWayAtOnce) {
   TestPool pool({.nodes = 3, .node_memory = 64 * kStoreObject, .places = 60});
   ASSERT_TRUE(pool.Ready());

@@ -12,6 +12,8 @@ namespace {
 // Requests and pages that one call looks at to fetch ahead; the next call goes on.
 constexpr int kPrefetchSteps = 64;
 constexpr size_t kKnownInPool = size_t{1} << 18;
+// Pages that lost a copy in the pool and are being read: of several long prompts.
+constexpr size_t kMostLostCopies = 8192;
 
 }  // namespace
 
@@ -154,11 +156,16 @@ void TierManager::SavePage(const PageName& page, BlockId block, Seconds now) {
   if (!WriteAtOnce(page, block, now) && host_.capacity() > 0) ++counts_.saves_refused;
 }
 
+void TierManager::PoolLostCopy(const BlockKey& key) {
+  if (lost_copies_.size() >= kMostLostCopies)
+    lost_copies_.clear();  // Of loads that failed, mostly.
+  lost_copies_.insert(key);
+}
+
 void TierManager::OfferToPool(const PageName& page, BlockId block) {
-  if (!options_.pool || in_pool_.Has(page.key) || to_pool_.contains(page.key) ||
-      bad_.Bars(page.key, Tier::kRemote)) {
-    return;
-  }
+  if (!options_.pool || to_pool_.contains(page.key) || bad_.Bars(page.key, Tier::kRemote)) return;
+  const bool copy_lost = lost_copies_.erase(page.key) > 0;
+  if (in_pool_.Has(page.key) && !copy_lost) return;
   if (static_cast<int64_t>(pool_waiting_.size()) >= options_.most_pool_waiting) {
     ++counts_.pool_puts_dropped;
     return;

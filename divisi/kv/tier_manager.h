@@ -169,6 +169,8 @@ class TierManager {
   // Whether the pool has a page, as far as was heard last: of what was asked, read and put.
   void PoolHas(const BlockKey& key, bool has) { in_pool_.Set(key, has); }
   bool PoolHas(const BlockKey& key) const { return in_pool_.Has(key); }
+  // It has fewer copies than it should: the page is put there anew when it is saved next.
+  void PoolLostCopy(const BlockKey& key);
 
   // A page that a start found on the disk. False when there is no room: remove it.
   bool Restore(const PageName& page);
@@ -234,6 +236,7 @@ class TierManager {
   WriteAdmission admission_;
   PageQuarantine bad_;
   KnownKeys in_pool_;
+  std::unordered_set<BlockKey, BlockKeyHash> lost_copies_;
   std::deque<Save> saves_waiting_;
   std::deque<PoolPut> pool_waiting_;
   std::unordered_set<BlockKey, BlockKeyHash> to_pool_;  // Waiting, and on their way.

@@ -115,5 +115,23 @@ TEST(TierManagerPoolTest, WhatThePoolHasIsNotPutAndWhatItLostIsPutAgain) {
   EXPECT_FALSE(driver.tiers.Quarantined(chain[1], Tier::kRemote));
 }
 
+TEST(TierManagerPoolTest, WhatLostACopyInThePoolIsPutOnceMore) {
+  for (const int64_t host : {0, 8}) {
+    TierOptions options = Sizes(host, 0);
+    options.pool = true;
+    Driver driver(options);
+    const auto chain = Chain(1, 3);
+    for (const BlockKey& key : chain) driver.tiers.PoolHas(key, true);
+    driver.tiers.PoolLostCopy(chain[1]);
+    driver.Start(chain);
+    driver.CarryOut();
+    EXPECT_EQ(driver.tiers.stats().pool_puts, 1);
+    driver.Start(chain);
+    driver.CarryOut();
+    EXPECT_EQ(driver.tiers.stats().pool_puts, 1);
+    EXPECT_TRUE(driver.tiers.PoolHas(chain[1]));
+  }
+}
+
 }  // namespace
 }  // namespace divisi
