@@ -21,14 +21,15 @@ constexpr const char* kRoutes = R"([{"request": "a", "attempt": 2, "seconds_ago"
    "ready_seconds": 0.002, "compute_seconds": 0.003, "ttft_seconds": 0.005,
    "lookup_seconds": 0.0005, "links_seconds": 0.0015, "reading_seconds": 0.004,
    "transfer_seconds": 0.0001, "step_seconds": 0.0002, "cached_tokens": 960, "device_tokens": 480,
-   "host_tokens": 0, "disk_tokens": 480, "pool_tokens": 0, "awaited_tokens": 0,
+   "host_tokens": 0, "disk_tokens": 160, "pool_tokens": 0, "peer_tokens": 320, "peer": "p2",
+   "awaited_tokens": 0,
    "present_tokens": 16, "odds": 0.9, "expected_seconds": 0.0061, "work_seconds": 0.01,
    "delay_seconds": 0.04, "cost_seconds": 0.0461, "requests": 3},
   {"way": "whole", "worker": "r1", "prefill": null, "chosen": false, "queue_seconds": 1,
    "ready_seconds": 0, "compute_seconds": 0.1, "ttft_seconds": 1.1, "lookup_seconds": 0,
    "links_seconds": 0, "reading_seconds": 0, "transfer_seconds": 0, "step_seconds": 0,
    "cached_tokens": 0, "device_tokens": 0, "host_tokens": 0, "disk_tokens": 0, "pool_tokens": 0,
-   "awaited_tokens": 0, "present_tokens": 0, "odds": 1, "expected_seconds": 1.1,
+   "peer_tokens": 0, "peer": null, "awaited_tokens": 0, "present_tokens": 0, "odds": 1, "expected_seconds": 1.1,
    "work_seconds": 0.1, "delay_seconds": 0, "cost_seconds": 1.1, "requests": 0}]}])";
 
 TEST(RouteViewTest, ShowsEveryCandidateWithItsTerms) {
@@ -38,8 +39,8 @@ TEST(RouteViewTest, ShowsEveryCandidateWithItsTerms) {
             "  times in ms                 queue Q    ready R  compute C          T   expected"
             "       cost  prefix\n"
             "* p1->d1                         1.00       2.00       3.00       5.00       6.10"
-            "      46.10  480 device, 480 disk; odds 0.900; reading 4.00 after 2.00; sending 0.10, "
-            "step 0.20; 16 there; others 40.00 later\n"
+            "      46.10  480 device, 160 disk, 320 peer p2; odds 0.900; reading 4.00 after 2.00; "
+            "sending 0.10, step 0.20; 16 there; others 40.00 later\n"
             "  r1                          1000.00       0.00     100.00    1100.00    1100.00"
             "    1100.00  computed\n");
 }
