@@ -77,11 +77,12 @@ class DiskReader final : public PageReader {
     return {};
   }
 
-  void WillRead(int first, int count) override {
+  bool WillRead(int first, int count) override {
     const auto fd = Acquire();
-    if (!fd) return;
+    if (!fd) return true;
     store_.calls_.WillRead(*fd, At(first), count * head_.header.shape.layer_bytes);
     LetGo(*fd);
+    return true;
   }
 
  private:

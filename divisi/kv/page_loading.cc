@@ -178,11 +178,11 @@ Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page, const Clo
 
 void PageLoading::ReadGroups(Landing& landing, const Clock& clock) {
   buffer_.resize(static_cast<size_t>(std::ranges::max(counts_) * terms_.shape.layer_bytes));
-  for (size_t run = 0; run < hints_; ++run) Hint(run);
+  HintTo(hints_);
   for (size_t group = 0; group < counts_.size(); ++group) {
     for (size_t page = 0; page < usable_; ++page) {
       if (Stop(landing, clock)) return;
-      Hint(group * usable_ + page + hints_);
+      HintTo(group * usable_ + page + hints_ + 1);
       ReadRun(page, group, landing, clock);
     }
     if (usable_ == 0) return;
@@ -219,10 +219,14 @@ void PageLoading::ReadRun(size_t page, size_t group, Landing& landing, const Clo
   if (group + 1 == counts_.size()) whole_ = page + 1;
 }
 
-void PageLoading::Hint(size_t run) {
-  if (hints_ == 0 || usable_ == 0) return;
-  const size_t group = run / usable_;
-  if (group < counts_.size()) readers_[run % usable_]->WillRead(firsts_[group], counts_[group]);
+void PageLoading::HintTo(size_t end) {
+  if (hints_ == 0) return;
+  // Beginning with the one that is read next.
+  for (hinted_ = std::max(hinted_, end - std::min(end, hints_ + 1)); hinted_ < end; ++hinted_) {
+    const size_t group = usable_ == 0 ? counts_.size() : hinted_ / usable_;
+    if (group >= counts_.size()) return;
+    if (!readers_[hinted_ % usable_]->WillRead(firsts_[group], counts_[group])) return;
+  }
 }
 
 void PageLoading::CutAt(size_t page, const Error& error) {

@@ -141,7 +141,7 @@ class PageLoading {
   void ReadGroups(Landing& landing, const Clock& clock);
   Result<void> ReadLayers(size_t page, int first, int count, Landing& landing);
   void ReadRun(size_t page, size_t group, Landing& landing, const Clock& clock);
-  void Hint(size_t run);  // Runs are numbered in the order of reading.
+  void HintTo(size_t end);  // Runs are numbered in the order of reading.
   void CutAt(size_t page, const Error& error);
   bool Stop(const Landing& landing, const Clock& clock);
   PageStore* StoreOf(size_t page) const { return stores_.Of(load_.pages[page].tier); }
@@ -155,6 +155,7 @@ class PageLoading {
   std::vector<int> firsts_;  // and the first one.
   bool by_page_ = false;
   size_t hints_ = 0;    // Runs to hint ahead.
+  size_t hinted_ = 0;   // Runs before it were, in their order: one without room stops the rest.
   size_t opening_ = 0;  // Pages whose opening was hinted.
   size_t usable_ = 0;   // Pages before the first bad one.
   size_t whole_ = 0;    // Pages whose last layers were read.

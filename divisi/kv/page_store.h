@@ -34,10 +34,11 @@ class PageReader {
     (void)count;
     return {};
   }
-  // A hint: these will be read next.
-  virtual void WillRead(int first, int count) {
+  // A hint: these will be read next. False: there is no room for it now.
+  virtual bool WillRead(int first, int count) {
     (void)first;
     (void)count;
+    return true;
   }
 };
 

@@ -91,7 +91,7 @@ class TroubledReader final : public PageReader {
     if (trouble_->ReadFails()) return Error{Code::kUnavailable, "a read failed on command"};
     return inner_->ReadLayers(first, count, to);
   }
-  void WillRead(int first, int count) override { inner_->WillRead(first, count); }
+  bool WillRead(int first, int count) override { return inner_->WillRead(first, count); }
 
  private:
   std::unique_ptr<PageReader> inner_;

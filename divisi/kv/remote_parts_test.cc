@@ -119,6 +119,16 @@ TEST(RemotePartsTest, TwoBuffersAreEnough) {
   EXPECT_EQ(worker.pool->gets - worker.store->stats().unwanted, 40 * (1 + kShape.layers));
 }
 
+// What is hinted is what is read next, so that with few buffers nothing is got twice.
+TEST(RemotePartsTest, WithFewBuffersNothingIsGotTwice) {
+  Worker worker(5);
+  worker.Fill(40);
+  worker.pool->micros = 20;
+  EXPECT_EQ(worker.Load(40).pages_ok, 40);
+  EXPECT_EQ(worker.pool->gets, 40 * (1 + kShape.layers));
+  EXPECT_EQ(worker.store->stats().unwanted, 0);
+}
+
 TEST(RemotePartsTest, AReaderTakesAllLayersAtOnceToo) {
   Worker worker(2);
   worker.Fill(1);

@@ -53,12 +53,13 @@ class PartReader final : public PageReader {
 
   const PageHeader& header() const override { return head_.header; }
 
-  void WillRead(int first, int count) override {
+  bool WillRead(int first, int count) override {
     for (const Run& run : RunsOf(first, count)) {
       const auto part = store_.Layers(run.first, run.count);
-      if (!store_.Hint(head_.header.key, part)) return;
+      if (!store_.Hint(head_.header.key, part)) return false;
       hinted_.push_back(part);
     }
+    return true;
   }
 
   Result<void> Await(int first, int count) override {
