@@ -13,9 +13,9 @@ namespace {
 // A load's deadline is what computing its tokens takes, and at least this: the machine may be busy.
 constexpr Seconds kLeastDeadline{0.25};
 // Of all layers, those that may have to be there before computing follows, for pages of the pool to
-// come by layers: where processors bound them, layers come at 0.6 to 0.9 of whole pages' rate
-// (bench/RESULTS.md), so half of the reading hidden is the least that pays.
-constexpr double kMostPreload = 0.5;
+// come by layers: where processors bound them, layers come at 0.5 to 0.75 of whole pages' rate
+// (bench/RESULTS.md), so three quarters of the reading hidden is the least that pays.
+constexpr double kMostPreload = 0.25;
 
 template <typename T>
 T Or(T measured, T assumed) {
