@@ -192,22 +192,20 @@ std::map<NodeId, SharedLink> Dispatcher::State::PeerLinks(Seconds now) const {
 
 // Where what a worker lacks may be read in another's host memory.
 void Dispatcher::State::FindPeers(std::vector<RouteWorker>& workers, Seconds now) const {
-  if (directory_ == nullptr) return;
+  const auto exports = [](const auto& node) { return !node.second.capacity.exported_at.empty(); };
+  if (directory_ == nullptr || std::ranges::none_of(nodes_, exports)) return;
   std::map<NodeId, SharedLink> links = PeerLinks(now);
   std::vector<PeerHolder> holders;
   std::vector<RoutePrefix> prefixes;
   holders.reserve(workers.size());
   prefixes.reserve(workers.size());
-  bool any = false;
   for (const RouteWorker& worker : workers) {
     const WorkerCapacity& capacity = nodes_.at(worker.node).capacity;
     const bool gives = !capacity.exported_at.empty();
-    any = any || gives;
     holders.push_back({.node = worker.node, .reads = capacity.reads_peers, .gives = gives});
     if (gives && !links.empty()) holders.back().link = links[worker.node];
     prefixes.push_back(worker.prefix);
   }
-  if (!any) return;
   divisi::FindPeers(*directory_, holders, prefixes);
   for (size_t i = 0; i < workers.size(); ++i) workers[i].prefix.peer = prefixes[i].peer;
 }
