@@ -50,6 +50,10 @@ Result<RedisStoreOptions> ParseRedis(const std::string& place) {
   return redis;
 }
 
+const std::string& ListenFor(const ServeOptions& options) {
+  return options.kv_pool_listen.empty() ? options.data_listen : options.kv_pool_listen;
+}
+
 // An address that is one, not a name.
 bool IsElsewhere(const std::string& host) {
   const auto address = ParseSocketAddress(Format("{}:1", host));
@@ -59,7 +63,7 @@ bool IsElsewhere(const std::string& host) {
 }  // namespace
 
 Result<void> CheckReachable(const PoolPlace& place, const ServeOptions& options) {
-  const auto listen = ParseSocketAddress(options.data_listen);
+  const auto listen = ParseSocketAddress(ListenFor(options));
   if (!listen || !listen->IsLoopback() || !options.data_advertise.empty()) return {};
   for (const auto& [host, port] : place.stores) {
     if (!IsElsewhere(host)) continue;
@@ -67,7 +71,7 @@ Result<void> CheckReachable(const PoolPlace& place, const ServeOptions& options)
                  Format("--kv-pool {}:{}: its pages arrive at --data-listen {}, which only this "
                         "machine reaches; give an address of the data network, as in "
                         "--data-listen 10.0.0.2:0",
-                        host, port, options.data_listen)};
+                        host, port, ListenFor(options))};
   }
   return {};
 }
@@ -104,9 +108,11 @@ Result<std::shared_ptr<RemoteHub>> OpenPool(const ServeOptions& options,
         }
         const NodeId self{SystemRandom() | 1};
         auto transport = OpenUcxTransport(
-            {.self = self, .listen = options.data_listen, .advertise = options.data_advertise},
+            {.self = self, .listen = ListenFor(options), .advertise = options.data_advertise},
             clock);
-        if (!transport) return WithContext(transport.error(), "--data-listen, --data-advertise");
+        if (!transport)
+          return WithContext(transport.error(),
+                             "--kv-pool-listen, --data-listen, --data-advertise");
         auto client = MakeStoreClient({.self = self,
                                        .nodes = place.stores,
                                        .copies = options.kv_pool_copies,

@@ -34,8 +34,10 @@ TEST(PoolSetupTest, WhatIsNoPlaceIsNamed) {
 }
 
 TEST(PoolSetupTest, NodesElsewhereDoNotReachLoopback) {
-  const auto reachable = [](const char* node, const char* listen, const char* advertise) {
+  const auto reachable = [](const char* node, const char* listen, const char* advertise,
+                            const char* pool_listen = "") {
     ServeOptions options;
+    options.kv_pool_listen = pool_listen;
     options.data_listen = listen;
     options.data_advertise = advertise;
     return CheckReachable(ParsePool({node}).value(), options).ok();
@@ -45,6 +47,8 @@ TEST(PoolSetupTest, NodesElsewhereDoNotReachLoopback) {
   EXPECT_FALSE(reachable("10.0.0.7:7100", "127.0.0.1:0", ""));
   EXPECT_TRUE(reachable("10.0.0.7:7100", "10.0.0.2:0", ""));
   EXPECT_TRUE(reachable("10.0.0.7:7100", "127.0.0.1:0", "10.0.0.2"));
+  EXPECT_TRUE(reachable("10.0.0.7:7100", "127.0.0.1:0", "", "10.0.0.2:7300"));
+  EXPECT_FALSE(reachable("10.0.0.7:7100", "10.0.0.2:0", "", "127.0.0.1:7300"));
   EXPECT_TRUE(reachable("redis://10.0.0.7", "127.0.0.1:0", ""));
 }
 

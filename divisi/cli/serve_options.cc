@@ -110,6 +110,9 @@ void AddTierOptions(CLI::App& serve, ServeOptions& options) {
                   "Nodes of the pool that keep each page: 2 outlives the loss of one")
       ->capture_default_str()
       ->check(CLI::Range(1, 2));
+  serve.add_option("--kv-pool-listen", options.kv_pool_listen,
+                   "HOST:PORT where the pool's pages arrive, for who must open ports one by one "
+                   "[the host of --data-listen, any free port]");
 }
 
 void AddDataOptions(CLI::App& command, ServeOptions& options) {

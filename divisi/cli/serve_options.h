@@ -47,6 +47,7 @@ struct ServeOptions {
   size_t kv_pool_copies = 1;
   std::string kv_peers = "off";  // Of a worker: "auto", HOST:PORT, or "off"
   std::string data_listen = "127.0.0.1:0";
+  std::string kv_pool_listen;  // Empty: the host of data_listen, any port.
   std::string data_advertise;
   double drain_seconds = kDrainSeconds;
   bool log_json = false;
