@@ -207,7 +207,7 @@ void AddKvOptions(CLI::App& command, const std::shared_ptr<GatewayCommandOptions
                   "Pages of workers' KV that the gateway knows of, which routes ask: at least the "
                   "sum of all their tiers, 64 bytes each; 0 is not to follow their events")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32));
+      ->check(CLI::Range(int64_t{0}, (int64_t{1} << 31) - 1));
   command
       .add_option("--kv-pool-events", options->pool_events,
                   "LIVE+REPLAY of each store of the remote pool, with commas: its --kv-events and "
@@ -216,8 +216,9 @@ void AddKvOptions(CLI::App& command, const std::shared_ptr<GatewayCommandOptions
   command
       .add_option("--kv-follow", options->follow,
                   "An engine of another maker whose KV events are followed, so that explain-route "
-                  "says what it holds: NAME=SCHEME:LIVE[+REPLAY][;block=N][;seed=TEXT], SCHEME "
-                  "vllm, sglang or dynamo; may be given several times")
+                  "says what it holds: NAME=SCHEME:LIVE[+REPLAY][;block=N][;seed=TEXT]"
+                  "[;topic=TEXT][;bytes], SCHEME vllm, sglang or dynamo; may be given several "
+                  "times")
       ->take_all();
 }
 

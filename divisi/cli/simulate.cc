@@ -45,11 +45,28 @@ Result<std::vector<ServiceRequest>> RequestsOf(const SimulateOptions& options) {
   return requests;
 }
 
+// Everything moves over some link, and the model has none of no width.
+Result<void> CheckLinks(const SimulateOptions& options, const CardSpec& card) {
+  const auto wrong = [](const std::string& what) { return Error{Code::kInvalidArgument, what}; };
+  if (card.pcie.value <= 0) {
+    return wrong(
+        Format("--card: the catalogue has no pcie rate for {}; give one in a file of "
+               "--catalog, or choose another card",
+               card.name));
+  }
+  if (options.network.value <= 0) return wrong("--network: it must be more than 0");
+  if (options.pool.value > 0 && options.pool_link.value <= 0) {
+    return wrong("--pool-link: it must be more than 0; --kv-pool-size 0 is to have no pool");
+  }
+  return {};
+}
+
 Result<ServiceWorker> WorkerOf(const SimulateOptions& options, const Catalog& catalog) {
   const auto model = catalog.Model(options.model);
   if (!model) return WithContext(model.error(), "--model");
   const auto card = catalog.Card(options.card);
   if (!card) return WithContext(card.error(), "--card");
+  RETURN_IF_ERROR(CheckLinks(options, **card));
   const ModelCost cost(**model, {});
   const DeviceRates rates{.compute = (*card)->bf16_peak * options.efficiency,
                           .memory = (*card)->memory_bandwidth * options.efficiency};
@@ -82,16 +99,24 @@ int64_t DirectoryPages(const SimulateOptions& options, const ServiceWorker& work
   return own * options.workers + options.pool.value / page.value;
 }
 
-SimulatedRun RunOne(ServiceScenario scenario, const SimulatedRun& asked, std::string& fault) {
+Result<SimulatedRun> RunOne(ServiceScenario scenario, const SimulatedRun& asked) {
   scenario.dispatch.policy = asked.policy;
   scenario.dispatch.objective = asked.objective;
   scenario.requests = Faster(std::move(scenario.requests), asked.speed);
   const ServiceReport report = RunService(scenario);
-  if (!report.fault.empty()) fault = report.fault;
+  if (!report.fault.empty()) {
+    return Error{Code::kInternal, "the simulation failed: " + report.fault};
+  }
   SimulatedRun run = asked;
   run.requests = static_cast<int64_t>(report.outcomes.size());
   run.failed = std::ranges::count_if(
       report.outcomes, [](const ServiceOutcome& outcome) { return outcome.error.has_value(); });
+  if (std::ranges::none_of(report.outcomes, [](const auto& each) { return each.tokens > 0; })) {
+    return Error{Code::kInvalidArgument,
+                 Format("none of the {} requests got a token; give them more --workers, a larger "
+                        "--card or less --load",
+                        run.requests)};
+  }
   run.mean = report.MeanTtft(scenario);
   run.p50 = report.TtftQuantile(scenario, 0.5);
   run.p90 = report.TtftQuantile(scenario, 0.9);
@@ -161,6 +186,13 @@ Result<std::vector<SimulatedRun>> Simulate(const SimulateOptions& options, const
   ASSIGN_OR_RETURN(ServiceScenario scenario, SimulatedService(options, catalog));
   std::vector<SimulatedRun> asked{{.speed = options.speed}};
   if (!options.loads.empty()) {
+    const std::vector<ServiceRequest>& all = scenario.requests;
+    if (all.size() < 2 || all.front().arrival == all.back().arrival) {
+      return Error{
+          Code::kInvalidArgument,
+          "--load: requests that come at one moment have no rate; give more --requests, or "
+          "--speed in the place of --load"};
+    }
     const PerSecond capacity = RoundRobinCapacity(scenario, progress);
     const PerSecond rate = ArrivalRate(scenario.requests);
     asked.clear();
@@ -174,9 +206,8 @@ Result<std::vector<SimulatedRun>> Simulate(const SimulateOptions& options, const
       scenario.progress = [&](double part) {
         progress(Format("{} at {:.2f}", NameOf(run), run.load), part);
       };
-      std::string fault;
-      runs.push_back(RunOne(scenario, run, fault));
-      if (!fault.empty()) return Error{Code::kInternal, "the simulation failed: " + fault};
+      ASSIGN_OR_RETURN(SimulatedRun done, RunOne(scenario, run));
+      runs.push_back(std::move(done));
     }
   }
   return runs;
@@ -184,13 +215,13 @@ Result<std::vector<SimulatedRun>> Simulate(const SimulateOptions& options, const
 
 std::string SimulateTable(const std::vector<SimulatedRun>& runs) {
   std::string text =
-      Format("{:<24}{:>6}{:>8}{:>12}{:>12}{:>12}{:>12}{:>8}{:>11}{:>11}\n", "policy", "load",
-             "speed", "mean", "p50", "p90", "p99", "hits", "computed", "from pool");
+      Format("{:<24}{:>6}{:>8}{:>12}{:>12}{:>12}{:>12}{:>8}{:>11}{:>11}{:>11}\n", "policy", "load",
+             "speed", "mean", "p50", "p90", "p99", "hits", "computed", "from pool", "from peers");
   for (const SimulatedRun& run : runs) {
-    text += Format("{:<24}{:>6.2f}{:>8.3f}{:>12}{:>12}{:>12}{:>12}{:>8.3f}{:>11}{:>11}\n",
+    text += Format("{:<24}{:>6.2f}{:>8.3f}{:>12}{:>12}{:>12}{:>12}{:>8.3f}{:>11}{:>11}{:>11}\n",
                    NameOf(run), run.load, run.speed, HumanSeconds(run.mean), HumanSeconds(run.p50),
                    HumanSeconds(run.p90), HumanSeconds(run.p99), run.hit_rate, run.computed_tokens,
-                   HumanBytes(run.from_pool));
+                   HumanBytes(run.from_pool), HumanBytes(run.from_peers));
   }
   return text;
 }

@@ -74,7 +74,7 @@ void AddSimulateCommand(CLI::App& app) {
                       "Mooncake trace (JSON lines); without it conversations are drawn");
   command->add_option("--requests", simulate.requests, "The first this many; 0: all, 1000 drawn")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", simulate.seed, "Of drawn conversations");
+  command->add_option("--seed", simulate.seed, "Of drawn conversations")->capture_default_str();
   command->add_option("--policy", options->policies, "Policies to compare")->delimiter(',');
   command->add_option("--objective", options->objectives, "Of expected-ttft: request, total")
       ->delimiter(',');
@@ -83,24 +83,39 @@ void AddSimulateCommand(CLI::App& app) {
       ->check(CLI::Range(0.01, 10.0));
   command->add_option("--speed", simulate.speed, "Without --load: times the load's own speed")
       ->check(CLI::Range(1e-3, 1e3));
-  command->add_option("--workers", simulate.workers)->check(CLI::Range(1, 200));
-  command->add_option("--model", simulate.model, "Of the catalogue");
-  command->add_option("--card", simulate.card, "Of the catalogue; a worker has one");
+  command->add_option("--workers", simulate.workers, "All alike, each of one card")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 200));
+  command->add_option("--model", simulate.model, "Of the catalogue")->capture_default_str();
+  command->add_option("--card", simulate.card, "Of the catalogue; a worker has one")
+      ->capture_default_str();
   command->add_option("--efficiency", simulate.efficiency, "Of the card's peaks")
       ->check(CLI::Range(0.01, 1.0));
-  command->add_option("--step-tokens", simulate.step_tokens)->check(CLI::Range(16, 1 << 20));
-  command->add_option("--max-sequences", simulate.sequences)->check(CLI::Range(1, 4096));
-  command->add_option("--kv-host", options->host, "Host memory of a worker for KV");
-  command->add_option("--kv-disk-size", options->disk, "Disk of a worker for KV");
-  command->add_option("--kv-pool-size", options->pool, "Remote pool of all workers; 0: none");
+  command->add_option("--step-tokens", simulate.step_tokens, "Tokens of a worker's step at most")
+      ->capture_default_str()
+      ->check(CLI::Range(16, 1 << 20));
+  command->add_option("--max-sequences", simulate.sequences, "Requests of a worker's step at most")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--kv-host", options->host, "Host memory of a worker for KV")
+      ->capture_default_str();
+  command->add_option("--kv-disk-size", options->disk, "Disk of a worker for KV")
+      ->capture_default_str();
+  command->add_option("--kv-pool-size", options->pool, "Remote pool of all workers; 0: none")
+      ->capture_default_str();
   command->add_flag("--kv-peers", simulate.peers, "Workers read each other's host memory");
-  command->add_option("--pool-link", options->pool_link, "Each way, shared by all");
-  command->add_option("--network", options->network, "Of a worker, each way");
-  command->add_option("--lookup", options->lookup, "Until the pool has said what it holds");
+  command->add_option("--pool-link", options->pool_link, "Each way, shared by all")
+      ->capture_default_str();
+  command->add_option("--network", options->network, "Of a worker, each way")
+      ->capture_default_str();
+  command->add_option("--lookup", options->lookup, "Until the pool has said what it holds")
+      ->capture_default_str();
   command->add_option("--event-delay", options->event,
                       "From what happened to a page until the gateway knows");
   command->add_option("--catalog", options->catalogs, "YAML files with more cards and models");
-  command->add_option("--format", options->format)->check(CLI::IsMember({"text", "json"}));
+  command->add_option("--format", options->format, "text or json")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json"}));
   command->callback([options] { Run(*options); });
 }
 

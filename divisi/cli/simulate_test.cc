@@ -80,6 +80,16 @@ TEST(SimulateTest, SaysWhatCannotBeSimulated) {
   options = Small();
   options.model = "Qwen3-235B-A22B";
   EXPECT_THAT(Simulated(options).error().message, HasSubstr("--card"));
+  options = Small();
+  options.card = "B200";
+  EXPECT_THAT(Simulated(options).error().message, HasSubstr("pcie"));
+  options = Small();
+  options.network = BytesPerSecond(0);
+  EXPECT_THAT(Simulated(options).error().message, HasSubstr("--network"));
+  options = Small();
+  options.requests = 1;
+  options.loads = {0.5};
+  EXPECT_THAT(Simulated(options).error().message, HasSubstr("--load"));
 }
 
 }  // namespace

@@ -313,8 +313,8 @@ void Get(WireReader& in, HelloMessage& m) {
   m.step_tokens = in.GetCount();
   m.context = in.GetCount();
   m.page_bytes = in.GetCount();
-  in.Require(m.page_bytes <= int64_t{1} << 32 && m.step_tokens <= int64_t{1} << 30 &&
-             m.context <= INT32_MAX);
+  in.Require(m.page_bytes <= int64_t{1} << 32 && m.step_tokens >= 1 &&
+             m.step_tokens <= int64_t{1} << 30 && m.context <= INT32_MAX);
   m.data_address = in.GetText();
   m.data_descriptor = GetBytes(in);
   m.gateways = in.Get<uint32_t>();

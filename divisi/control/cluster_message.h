@@ -52,7 +52,7 @@ struct HelloMessage {
   Compatibility compatibility;
   int64_t pages = 0;
   int64_t max_sequences = 0;
-  int64_t step_tokens = 0;  // Most of one step
+  int64_t step_tokens = 1;  // Most of one step
   int64_t context = 0;      // Longest prompt plus output that it runs (ContextLimit)
   int64_t page_bytes = 0;
   std::string data_address;  // Of its page memory; empty: it takes part in no transfer

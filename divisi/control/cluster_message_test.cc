@@ -143,6 +143,7 @@ TEST(ClusterMessageTest, RefusesWhatIsOutOfBounds) {
   request.sampling.top_p = 0;
   EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
   EXPECT_FALSE(read(LeaveMessage{Seconds(std::numeric_limits<double>::quiet_NaN())}));
+  EXPECT_FALSE(read(HelloMessage{.step_tokens = 0}));
   EXPECT_FALSE(read(HelloMessage{.step_tokens = std::numeric_limits<int64_t>::max()}));
   EXPECT_TRUE(read(HelloMessage{.context = std::numeric_limits<int32_t>::max()}));
   EXPECT_FALSE(read(HelloMessage{.context = int64_t{1} << 31}));

@@ -228,8 +228,11 @@ void Dispatcher::State::LeaveOutFailed(const Job& job, std::vector<RouteWorker>&
 std::optional<RouteChoice> Dispatcher::State::Choose(const Job& job, Seconds now) {
   std::vector<RouteWorker> workers = Workers(now);
   LeaveOutFailed(job, workers);
-  // While nobody has room it is asked with every message: the search would be for nothing.
-  const auto has_room = [](const RouteWorker& worker) { return worker.room; };
+  // While nobody has room it is asked with every message: the search would be for nothing. Each way
+  // ends at a worker that decodes.
+  const auto has_room = [](const RouteWorker& worker) {
+    return worker.room && worker.role != WorkerRole::kPrefill;
+  };
   if (std::ranges::none_of(workers, has_room)) return std::nullopt;
   FindPrefixes(job.pages, workers, now);
   FindPeers(workers, now);

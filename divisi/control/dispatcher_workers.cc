@@ -139,6 +139,8 @@ void Dispatcher::State::TryQueue(Seconds now) {
     Job& job = jobs_.at(number);
     if (now < job.deadline) continue;  // It pauses; it does not wait for room.
     auto choice = Choose(job, now);
+    // One that leaves out who failed it waits for others; those behind it may go there.
+    if (!choice && !job.failed.empty()) continue;
     if (!choice) return;
     Begin(number, job, choice->chosen, now);
     if (options_.keep_choices) {

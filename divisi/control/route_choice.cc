@@ -164,7 +164,8 @@ class Choosing {
     const int64_t lacks = tokens_ - PresentAt(d);
     const Bytes token = rules_.estimate.bytes_per_token;
     const Seconds last = token * std::min({lacks, tokens_ - at.cached, p.chunk}) / p.rates.write;
-    const int64_t steps = std::max<int64_t>((tokens_ - at.cached + p.chunk - 1) / p.chunk, 1);
+    const int64_t chunk = std::max<int64_t>(p.chunk, 1);
+    const int64_t steps = std::max<int64_t>((tokens_ - at.cached + chunk - 1) / chunk, 1);
     const Seconds first = at.times.compute / steps;
     return std::max(last, token * lacks / p.rates.write - (at.times.compute - first));
   }

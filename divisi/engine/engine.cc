@@ -107,6 +107,7 @@ class Engine::State {
   Mail WaitForMail();
   void TakeMail(Mail mail);
   void CancelAll();
+  void CarryPages();
   void TellPages();
   void Step();
   void CountStep(const StepPlan& plan);
@@ -201,14 +202,18 @@ void Engine::State::Loop() {
     const bool stopping = mail.stopping;
     TakeMail(std::move(mail));
     if (stopping) return CancelAll();
-    if (loader_) tiers_->Carry(*loader_, prompt_speed_.per_token(), clock_.Now());
-    TellPages();
-    if (scheduler_.HasWork()) {
-      Step();
-    } else if (loader_) {
-      ShowStats();  // Of saves that end while nothing runs.
-    }
+    CarryPages();
+    if (scheduler_.HasWork()) Step();
+    if (scheduler_.HasWork()) continue;
+    // Before it sleeps: what the last step completed is saved and told of.
+    CarryPages();
+    if (loader_) ShowStats();
   }
+}
+
+void Engine::State::CarryPages() {
+  if (loader_) tiers_->Carry(*loader_, prompt_speed_.per_token(), clock_.Now());
+  TellPages();
 }
 
 // Sleeps while there is nothing to do.

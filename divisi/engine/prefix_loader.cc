@@ -267,6 +267,9 @@ std::array<int64_t, kSources> PrefixLoader::Found(RequestId request, int64_t cac
   return found;
 }
 std::vector<LoadOrder> PrefixLoader::TakeLoads() { return std::exchange(state_->load_orders, {}); }
+std::vector<uint64_t> PrefixLoader::TakeUnwantedLoads() {
+  return std::exchange(state_->unwanted, {});
+}
 std::vector<TierAction> PrefixLoader::TakeActions() { return std::exchange(state_->actions, {}); }
 std::vector<PoolQuestion> PrefixLoader::TakeQuestions() {
   return std::exchange(state_->pool_questions, {});

@@ -121,7 +121,7 @@ class PrefixLoader {
   bool Cancel(RequestId request, Seconds now);
 
   void LoadEnded(const LoadOutcome& outcome);
-  // failed: the source lacks the page or has it damaged.
+  // ok: the page is where it was to go.
   void SaveEnded(uint64_t id, bool ok, Seconds now);
   // have: for each key of the question; empty: no answer will come.
   void PoolAnswered(uint64_t id, const std::vector<bool>& have, Seconds now);
@@ -137,6 +137,8 @@ class PrefixLoader {
   Seconds lookup() const;
 
   std::vector<LoadOrder> TakeLoads();
+  // Loads whose requests went away: they may end early. LoadEnded answers all the same.
+  std::vector<uint64_t> TakeUnwantedLoads();
   // A copy from the device reads its block, which stays as it is until SaveEnded.
   std::vector<TierAction> TakeActions();
   std::vector<PoolQuestion> TakeQuestions();

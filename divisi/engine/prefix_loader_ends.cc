@@ -39,6 +39,9 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   } else {
     tiers.Forget(request, now);
     std::erase(beyond, request);
+    for (const auto& [id, load] : loads) {
+      if (load.request == request) unwanted.push_back(id);
+    }
   }
   requests.erase(found);
 }

@@ -101,6 +101,7 @@ struct PrefixLoader::State {
   Bytes backlog;                                            // Of loads
   int64_t reserved = 0;                                     // Of options.most_loading
   std::vector<LoadOrder> load_orders;
+  std::vector<uint64_t> unwanted;  // Loads, under way, of requests that went away
   std::vector<TierAction> actions;
   std::vector<PoolQuestion> pool_questions;
   std::vector<PageChange> changes;

@@ -131,6 +131,7 @@ void TierDriver::Carry(PrefixLoader& loader, Seconds per_token, Seconds now) {
   loader.SetSpeeds(s.Speeds(per_token, now));
   loader.Tick(now);
   for (LoadOrder& order : loader.TakeLoads()) s.Begin(loader, std::move(order));
+  for (const uint64_t load : loader.TakeUnwantedLoads()) s.io->Cancel(load);
   for (const TierAction& action : loader.TakeActions()) s.Begin(loader, action, now);
   for (PoolQuestion& question : loader.TakeQuestions()) {
     s.pool->Ask(question.id, std::move(question.keys));

@@ -2,7 +2,9 @@
 // nothing else.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "divisi/engine/tier_process_fixture.h"
 
@@ -32,6 +34,15 @@ TEST_F(TierDriverTest, TurnTwoReusesTurnOneFromHostMemory) {
   EXPECT_GE(stats.loads, 8);
   EXPECT_EQ(stats.loads_failed, 0);
   EXPECT_EQ(stats.pages_read, stats.pages_used);
+}
+
+TEST_F(TierDriverTest, WhatTheLastStepCompletedIsSavedWithoutAnother) {
+  Process process({.host = kHost});
+  process.Run(Request{.prompt = SomeTokens(100, 5), .max_tokens = 1});
+  for (int i = 0; i < 2000 && process.stats().prefixes->tiers.host_pages < 6; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(process.stats().prefixes->tiers.host_pages, 6);
 }
 
 TEST_F(TierDriverTest, TheDiskOutlivesTheProcess) {

@@ -78,6 +78,7 @@ struct ForeignHashes {
   std::string seed{kVllmDefaultSeed};  // vLLM.
   bool digest_bytes = false;           // vLLM with VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0.
   BlockKey root;                       // Divisi: of the worker's key space.
+  friend bool operator==(const ForeignHashes&, const ForeignHashes&) = default;
 };
 // The names under which that engine's events speak of the full blocks of a prompt. context: of
 // vLLM; others ignore it, so ask none of them about a prompt with images or an adapter.

@@ -6,6 +6,8 @@
 namespace divisi {
 namespace {
 
+Error GivenUp() { return {Code::kCancelled, "the load was given up"}; }
+
 constexpr int64_t kMemoryRun = int64_t{64} << 10;
 // Pages whose opening is hinted ahead: heads lie scattered over the disk, and each is a read that
 // waits.
@@ -137,7 +139,9 @@ void PageLoading::ReadPages(Landing& landing, const Clock& clock) {
   size_t page = 0;
   for (; page < usable_ && !Stop(landing, clock); ++page) {
     HintOpening(page);
-    if (const auto read = ReadPage(page, landing, clock); !read) {
+    const auto read = ReadPage(page, landing, clock);
+    if (landing.given_up()) continue;  // Which is nothing that the page has done.
+    if (!read) {
       CutAt(page, read.error());
       break;
     }
@@ -185,7 +189,7 @@ void PageLoading::ReadGroups(Landing& landing, const Clock& clock) {
       HintTo(group * usable_ + page + hints_ + 1);
       ReadRun(page, group, landing, clock);
     }
-    if (usable_ == 0) return;
+    if (usable_ == 0 || landing.given_up()) return;
     if (load_.gate) load_.gate->Open(firsts_[group] + counts_[group]);
   }
 }
@@ -200,12 +204,13 @@ Result<void> PageLoading::ReadLayers(size_t page, int first, int count, Landing&
   Result<void> read;
   if (store.in_memory() || store.staged()) {
     RETURN_IF_ERROR(reader.Await(first, count));
-    landing.Land([&] { read = reader.ReadLayers(first, count, to); });
+    if (!landing.Land([&] { read = reader.ReadLayers(first, count, to); })) return GivenUp();
   } else {
     buffer_.resize(std::max(buffer_.size(), bytes));
     const auto buffer = std::span(buffer_).first(bytes);
     read = reader.ReadLayers(first, count, buffer);
-    if (read.ok()) landing.Land([&] { std::memcpy(to.data(), buffer.data(), bytes); });
+    const auto copy = [&] { std::memcpy(to.data(), buffer.data(), bytes); };
+    if (read.ok() && !landing.Land(copy)) return GivenUp();
   }
   if (read.ok()) tally_.read[TierOf(page)] += Bytes(static_cast<int64_t>(bytes));
   return read;
@@ -215,6 +220,7 @@ void PageLoading::ReadRun(size_t page, size_t group, Landing& landing, const Clo
   const Seconds start = clock.Now();
   const auto read = ReadLayers(page, firsts_[group], counts_[group], landing);
   tally_.reading[TierOf(page)] += clock.Now() - start;
+  if (landing.given_up()) return;  // Which is nothing that the page has done.
   if (!read) return CutAt(page, read.error());
   if (group + 1 == counts_.size()) whole_ = page + 1;
 }

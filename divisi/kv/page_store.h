@@ -68,7 +68,7 @@ class PageStore {
   // Requires: payload.size() == header.shape.PayloadBytes().
   virtual Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) = 0;
   // Put for who goes on meanwhile, up to most_puts at a time. `done` is called once, in bounded
-  // time, by whatever thread, perhaps before this returns. The payload is the caller's again then.
+  // time, by whatever thread, perhaps before this returns. The payload was read when this returns.
   using PutDone = std::function<void(Result<void>)>;
   virtual void BeginPut(const PageHeader& header, std::span<const std::byte> payload,
                         PutDone done) {

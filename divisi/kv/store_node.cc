@@ -336,6 +336,8 @@ void StoreNode::Handle(const TransportEvent& event, Seconds now) {
   if (client == clients_.end()) return;
   Client& c = client->second;
   if (event.kind == TransportEvent::Kind::kLost) {
+    // Of the session before this one, whose way back is not open yet.
+    if (c.state == State::kFencing) return;
     return End(client,
                {Code::kUnavailable,
                 Format("its memory at {} is out of reach ({}); the client's data address must be "

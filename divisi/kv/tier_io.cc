@@ -154,9 +154,10 @@ void TierIo::State::EndLoadLocked(LoadJob& job, LoadDone done) {
 
 void TierIo::State::GiveUpLocked(LoadJob& job, LoadEnd end, Seconds now) {
   if (job.reported) return;
+  // The gate first: it must not open for what then does not land.
+  if (job.load.gate) job.load.gate->Fail();
   job.landing.GiveUp();
   job.given_up = now;
-  if (job.load.gate) job.load.gate->Fail();
   EndLoadLocked(job, {.id = job.load.id, .end = end});
 }
 
@@ -306,12 +307,15 @@ void TierIo::State::WaitLocked(std::unique_lock<std::mutex>& lock) {
   Seconds next(1);
   for (const auto& job : loads) next = std::min(next, job->load.deadline - now);
   if (loading && !loading->reported) next = std::min(next, loading->load.deadline + kGrace - now);
-  if (saving && !saving->reported) next = std::min(next, saving->since + SaveTime() - now);
+  if (saving && saving->save && !saving->reported) {
+    next = std::min(next, saving->since + SaveTime() - now);
+  }
   if (saving && std::ranges::any_of(quick, [](const auto& job) { return IsOfDevice(*job); })) {
     next = std::min(next, saving->since + options.device_wait - now);
   }
   for (const auto& job : putting) next = std::min(next, job->since + SaveTime() - now);
-  if (next_slow != slow.end()) next = std::min(next, (*next_slow)->since + options.patience - now);
+  if (next_slow != slow.end() && !saving)
+    next = std::min(next, (*next_slow)->since + options.patience - now);
   changed.wait_for(lock, Wait(next));
 }
 

@@ -9,8 +9,9 @@
 namespace divisi {
 namespace {
 
-// Requests and pages that one call looks at to fetch ahead; the next call goes on.
-constexpr int kPrefetchSteps = 64;
+// Requests and pages that one call looks at to fetch ahead; the next call goes on. Most are there:
+// a look costs some table look-ups.
+constexpr int kPrefetchLooks = 4096;
 constexpr size_t kKnownInPool = size_t{1} << 18;
 // Pages that lost a copy in the pool and are being read: of several long prompts.
 constexpr size_t kMostLostCopies = 8192;
@@ -107,7 +108,7 @@ void TierManager::Forget(RequestId request, Seconds now) {
 }
 
 void TierManager::RunPrefetch(Seconds now) {
-  for (int step = 0; step < kPrefetchSteps && !unfinished_.empty(); ++step) {
+  for (int look = 0; look < kPrefetchLooks && !unfinished_.empty(); ++look) {
     const int64_t place = *unfinished_.begin();
     // Farther ones would hold room for long that others can use.
     if (place >= prefetches_.begin()->first + options_.prefetch_requests) return;
@@ -152,6 +153,8 @@ void TierManager::SavePage(const PageName& page, BlockId block, Seconds now) {
     StartCopy(page, Tier::kDevice, Tier::kHost, block);
     return;
   }
+  // What went to the disk in its place took the last move: it waits on.
+  if (host_.capacity() > 0 && !CanMove(1)) return saves_waiting_.push_front({page, block});
   OfferToPool(page, block);
   if (!WriteAtOnce(page, block, now) && host_.capacity() > 0) ++counts_.saves_refused;
 }
@@ -223,7 +226,7 @@ void TierManager::StartCopy(const PageName& page, Tier from, Tier to, BlockId bl
 }
 
 bool TierManager::MakeHostRoom(const EvictionRank& rank, Seconds now) {
-  for (int tries = 0; host_.full() && tries < kMostVictims; ++tries) {
+  for (int tries = 0; host_.full() && tries < kMostVictims && CanMove(1); ++tries) {
     const auto victim = host_.First();
     if (!victim || victim->rank >= rank) return false;
     if (Demote(victim->key, now)) continue;

@@ -102,6 +102,24 @@ TEST(TierManagerTest, WhatARequestHasOrReadsWhereItIsDoesNotComeBackBesides) {
   }
 }
 
+// Host memory makes room by writing to the disk, and those writes take all moves.
+TEST(TierManagerTest, ASaveThatFindsNoMoveLeftWaitsAndDropsNothing) {
+  TierOptions options = Sizes(6, 100);
+  options.most_moves = 2;
+  Driver driver(options);
+  driver.Serve(Chain(1, 6));
+  driver.tiers.Expect(1, Chain(1, 6), driver.now);  // So that the disk takes them.
+  driver.tiers.Expect(2, Chain(10, 6), driver.now);
+  driver.tiers.Forget(1, driver.now);
+  driver.tiers.Expect(3, Chain(1, 6), driver.now);
+  driver.Start(Chain(10, 6));
+  for (int i = 0; i < 20; ++i) driver.CarryOut();
+  EXPECT_EQ(driver.tiers.stats().saves_refused, 0);
+  EXPECT_EQ(driver.tiers.stats().saves_waiting, 0);
+  EXPECT_EQ(driver.tiers.Find(Chain(1, 6), 0).size(), 6u);
+  EXPECT_EQ(driver.tiers.Find(Chain(10, 6), 0).size(), 6u);
+}
+
 TEST(TierManagerTest, WhatAStepCompletesIsSavedHoweverManyPagesThatAre) {
   TierOptions options = Sizes(100, 0);
   options.most_moves = 8;

@@ -122,16 +122,18 @@ void ClusterBackend::State::Ended(LinkId link, const std::string& why) {
 }
 
 void ClusterBackend::State::TickNow() {
+  ForeignEngines* others = nullptr;
   {
     const std::lock_guard lock(mutex);
+    others = foreign.get();
     core.Tick(clock.Now());
-    if (foreign) foreign->Absorb();
     if (events && clock.Now() - stores_seen >= kLookAfter) {
       stores_seen = clock.Now();
       events->LookAfterStores(core, stores_seen);
     }
     Collect();
   }
+  if (others != nullptr) others->Absorb(clock.Now());
   Tell();
 }
 
@@ -177,10 +179,10 @@ void ClusterBackend::State::Do(const ReportedAction& action) {
 
 void ClusterBackend::State::Do(const QueryAction& action) {
   const Seconds now = clock.Now();
-  const auto answer = AsksForRoutes(action.words)
-                          ? AnswerRoutes(action.words, core, routes, now)
-                          : AnswerQuery(action.words, core, now,
-                                        events ? events->stats() : ClusterEventStats());
+  const auto answer =
+      AsksForRoutes(action.words)
+          ? AnswerRoutes(action.words, core, routes, now)
+          : AnswerQuery(action.words, core, now, events ? events->stats() : ClusterEventStats());
   Send(action.link, AnswerMessage{answer.ok(), answer ? *answer : answer.error().message});
 }
 
@@ -261,7 +263,9 @@ Result<void> ClusterBackend::Join(const EtcdOptions& etcd, const GatewayAddress&
 Result<void> ClusterBackend::FollowStores(std::vector<PoolStoreEvents> stores) {
   const std::lock_guard lock(state_->mutex);
   if (state_->events) return state_->events->FollowStores(std::move(stores));
-  return Error{Code::kInvalidArgument, "there is no directory for what the stores hold"};
+  return Error{
+      Code::kInvalidArgument,
+      "there is no directory for what the stores hold; give --kv-directory-pages more than 0"};
 }
 
 Result<void> ClusterBackend::FollowForeign(std::vector<ForeignEngine> engines) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <deque>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -9,9 +11,24 @@
 #include "divisi/core/format.h"
 #include "divisi/kv/held_blocks.h"
 #include "divisi/serve/metric_lines.h"
+#include "divisi/serve/metrics.h"
 
 namespace divisi {
 namespace {
+
+// Of one Absorb: some milliseconds.
+constexpr size_t kBlocksAtATime = 8192;
+// An engine without a connection for so long is taken for gone; looked at so often.
+constexpr Seconds kLost{3}, kLookAfter{0.5};
+
+size_t BlocksOf(const EventUpdate& update) {
+  size_t blocks = 1;
+  for (const KvEvent& event : update.events) {
+    if (const auto* stored = std::get_if<StoredEvent>(&event)) blocks += stored->hashes.size();
+    if (const auto* removed = std::get_if<RemovedEvent>(&event)) blocks += removed->hashes.size();
+  }
+  return blocks;
+}
 
 Error Wrong(std::string_view text, const std::string& why) {
   return {Code::kInvalidArgument,
@@ -88,15 +105,21 @@ struct ForeignEngines::State {
     ForeignEngine engine;
     SourceId source = 0;
     HeldBlocks held;
+    std::optional<Seconds> lost_at;
   };
 
   Followed* Of(SourceId source) {
     const auto found = std::ranges::find(engines, source, &Followed::source);
     return found == engines.end() ? nullptr : &*found;
   }
+  void Take(const SourceUpdate& heard);
+  void LookAfterLost(Seconds now);
 
   mutable std::mutex mutex;
-  std::vector<Followed> engines;  // Guarded by mutex
+  // Guarded by mutex; the engines' settings are not, and do not change.
+  std::vector<Followed> engines;
+  std::deque<SourceUpdate> heard;
+  Seconds looked_at;
   std::unique_ptr<EventSubscriber> subscriber;
 };
 
@@ -115,35 +138,74 @@ Result<std::unique_ptr<ForeignEngines>> ForeignEngines::Follow(std::vector<Forei
       return Error{Code::kInvalidArgument, Format("two engines have the name {}", engine.name)};
     }
     ASSIGN_OR_RETURN(const SourceId source, state->subscriber->Follow(engine.source));
-    state->engines.push_back({std::move(engine), source, HeldBlocks()});
+    state->engines.push_back({std::move(engine), source, HeldBlocks(), std::nullopt});
   }
   return std::unique_ptr<ForeignEngines>(new ForeignEngines(std::move(state)));
 }
 
-void ForeignEngines::Absorb() {
-  const std::lock_guard lock(state_->mutex);
-  for (const auto& [source, update] : state_->subscriber->Take()) {
-    State::Followed* const of = state_->Of(source);
+void ForeignEngines::State::Take(const SourceUpdate& heard) {
+  Followed* const of = Of(heard.source);
+  if (of == nullptr) return;
+  if (heard.update.forget) of->held.Clear();
+  for (const KvEvent& event : heard.update.events) of->held.Apply(event);
+}
+
+void ForeignEngines::State::LookAfterLost(Seconds now) {
+  if (now - looked_at < kLookAfter) return;
+  looked_at = now;
+  for (const SourceStatus& status : subscriber->statuses()) {
+    Followed* const of = Of(status.source);
     if (of == nullptr) continue;
-    if (update.forget) of->held.Clear();
-    for (const KvEvent& event : update.events) of->held.Apply(event);
+    if (status.stream.connected || of->held.size() == 0) {
+      of->lost_at.reset();
+    } else if (!of->lost_at) {
+      of->lost_at = now;
+    } else if (now - *of->lost_at >= kLost) {
+      // Followed anew, it tells all that it has when it is there again.
+      subscriber->Drop(of->source);
+      if (const auto again = subscriber->Follow(of->engine.source)) of->source = *again;
+      of->held.Clear();
+      of->lost_at.reset();
+    }
   }
 }
 
+void ForeignEngines::Absorb(Seconds now) {
+  State& s = *state_;
+  const std::lock_guard lock(s.mutex);
+  for (size_t blocks = 0; blocks < kBlocksAtATime; s.heard.pop_front()) {
+    if (s.heard.empty()) std::ranges::move(s.subscriber->Take(), std::back_inserter(s.heard));
+    if (s.heard.empty()) break;
+    blocks += BlocksOf(s.heard.front().update);
+    s.Take(s.heard.front());
+  }
+  s.LookAfterLost(now);
+}
+
 std::vector<ForeignPrefix> ForeignEngines::Holding(const Request& request) const {
-  std::vector<ForeignPrefix> all;
-  const std::lock_guard lock(state_->mutex);
-  for (const State::Followed& followed : state_->engines) {
-    const ForeignHashes& hashes = followed.engine.hashes;
+  const std::vector<State::Followed>& engines = state_->engines;
+  // Names cost more than looking them up: they are made once for all engines that make them alike,
+  // and nobody waits meanwhile.
+  std::vector<std::vector<EventHash>> chains(engines.size());
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const ForeignHashes& hashes = engines[i].engine.hashes;
     // Only vLLM's names tell tenants apart.
     if (!request.cache_salt.empty() && hashes.scheme != HashScheme::kVllm) continue;
-    if (followed.held.size() == 0) continue;
-    const auto chain = ForeignKeys(hashes, {.cache_salt = request.cache_salt}, request.prompt);
-    const std::vector<EventTier> prefix = followed.held.Prefix(chain);
+    const auto alike = std::ranges::find_if(
+        engines, [&](const auto& other) { return other.engine.hashes == hashes; });
+    const auto first = static_cast<size_t>(alike - engines.begin());
+    chains[i] = first < i ? chains[first]
+                          : ForeignKeys(hashes, {.cache_salt = request.cache_salt}, request.prompt);
+  }
+  std::vector<ForeignPrefix> all;
+  const std::lock_guard lock(state_->mutex);
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const std::vector<EventTier> prefix = engines[i].held.Prefix(chains[i]);
     if (prefix.empty()) continue;
-    all.push_back({.engine = followed.engine.name,
-                   .tokens = static_cast<int64_t>(prefix.size()) * hashes.block_tokens,
-                   .tier = std::ranges::max(prefix)});
+    all.push_back(
+        {.engine = engines[i].engine.name,
+         .tokens = static_cast<int64_t>(prefix.size()) * engines[i].engine.hashes.block_tokens,
+         .tier = std::ranges::max(prefix)});
   }
   return all;
 }
@@ -168,7 +230,8 @@ std::string ForeignEngines::Metrics(std::string_view labels) const {
   MetricLines lines(labels);
   const auto each = [&](auto value) {
     for (const Status& status : all) {
-      lines.Sample(Format("engine=\"{}\"", status.name), static_cast<double>(value(status)));
+      lines.Sample(Format("engine=\"{}\"", EscapeLabel(status.name)),
+                   static_cast<double>(value(status)));
     }
   };
   lines.Head("divisi:foreign_kv_connected", "gauge", "Whether a foreign engine's events come.");

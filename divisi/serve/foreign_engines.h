@@ -38,7 +38,7 @@ struct ForeignPrefix {
   friend bool operator==(const ForeignPrefix&, const ForeignPrefix&) = default;
 };
 
-// Safe from any thread; waits for nothing.
+// Safe from any thread; no call takes more than some milliseconds.
 class ForeignEngines {
  public:
   // clock and logger outlive the result. Errors: kInvalidArgument for an endpoint that is none, and
@@ -47,8 +47,9 @@ class ForeignEngines {
                                                         const Clock& clock, Logger& logger);
   ~ForeignEngines();
 
-  // Takes what came; every tenth of a second or so, since little is kept before.
-  void Absorb();
+  // Takes some of what came; every 20 ms or so, since little is kept before. What is known of an
+  // engine that is gone for a while is forgotten.
+  void Absorb(Seconds now);
   // Of each engine that holds some of the prompt, in the order in which they were named.
   std::vector<ForeignPrefix> Holding(const Request& request) const;
 

@@ -74,9 +74,9 @@ class FollowedTest : public testing::Test {
             .hashes = {.scheme = scheme, .seed = "0"}};
   }
   // Until the engine at `index` has so many blocks.
-  static bool Has(ForeignEngines& engines, size_t index, int64_t blocks) {
+  bool Has(ForeignEngines& engines, size_t index, int64_t blocks) {
     for (int i = 0; i < 2000; ++i) {
-      engines.Absorb();
+      engines.Absorb(clock_.Now());
       if (engines.statuses()[index].blocks == blocks) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -118,6 +118,16 @@ TEST_F(FollowedTest, WhatVllmAndSglangHoldOfAPrompt) {
   vllm->Publish({ClearedEvent{}});
   ASSERT_TRUE(Has(engines, 0, 0));
   EXPECT_THAT(engines.Holding(request), ElementsAre(ForeignPrefix{"s", 16, EventTier::kHost}));
+}
+
+TEST_F(FollowedTest, AnEngineThatIsGoneHoldsNothing) {
+  auto vllm = Publisher();
+  auto followed = ForeignEngines::Follow({Engine("v", *vllm, HashScheme::kVllm)}, clock_, logger_);
+  ASSERT_TRUE(followed.ok()) << followed.error().message;
+  vllm->Publish({StoredEvent{.hashes = {EventHash(uint64_t{1})}, .block_size = 16}});
+  ASSERT_TRUE(Has(**followed, 0, 1));
+  vllm.reset();
+  EXPECT_TRUE(Has(**followed, 0, 0));
 }
 
 TEST_F(FollowedTest, NamesAreTheirOwnAndEndpointsAreSome) {

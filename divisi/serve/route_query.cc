@@ -52,7 +52,10 @@ Result<Json> RoutesFor(const std::vector<std::string>& words, const GatewayCore&
     question.held.push_back(held);
   }
   const auto choice = gateway.dispatcher().Explain(question, now);
-  if (!choice) return Error{Code::kUnavailable, "no worker could take it now"};
+  if (!choice)
+    return Error{
+        Code::kUnavailable,
+        "no worker could take it now: none has room, or none is there; see divisi cluster status"};
   Json route = RouteJson(*choice, question.prompt_tokens, name);
   Json routes = Json::MakeArray();
   routes.Append(std::move(route));

@@ -68,6 +68,7 @@ void ServiceTierDriver::Carry(PrefixLoader& loader, Seconds per_token) {
   loader.SetSpeeds(measured);
   loader.Tick(world_.schedule.now());
   for (LoadOrder& order : loader.TakeLoads()) loads_.push_back(std::move(order));
+  (void)loader.TakeUnwantedLoads();  // They go on here.
   if (!loading_) StartLoad();
   std::map<std::pair<Tier, Tier>, std::vector<TierAction>> copies;
   for (const TierAction& action : loader.TakeActions()) {

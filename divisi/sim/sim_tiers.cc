@@ -60,6 +60,7 @@ Seconds SimTiers::Wait() const {
 
 void SimTiers::Carry(PrefixLoader& loader, const Later& later) {
   loader.Tick(world_.schedule.now());
+  (void)loader.TakeUnwantedLoads();  // They go on here.
   for (const LoadOrder& order : loader.TakeLoads()) {
     later(Wait(), [this, &loader, order] { Load(loader, order); });
   }
