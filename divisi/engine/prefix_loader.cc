@@ -191,7 +191,8 @@ bool PrefixLoader::State::LoadLater(RequestId request, Seconds now) {
   if (worth <= 0) return true;
   auto load = scheduler.LoadWaiting(request, present + worth);
   if (!load) return load.error().code != Code::kResourceExhausted;
-  waiting.found = {};
+  std::fill_n(waiting.found.begin(), static_cast<size_t>(Tier::kPeer),
+              0);  // A peer was not looked at.
   for (const Tier tier : run) ++waiting.found[static_cast<size_t>(tier)];
   waiting.loading = worth;
   waiting.present = present;

@@ -5,9 +5,6 @@
 namespace divisi {
 namespace {
 
-// Of one search for what gives way: the pages of a prompt of 32k tokens, some 0.3 ms at the worst.
-constexpr int kMostLooked = 2048;
-
 Bytes RoundUp(Bytes length) {
   return Bytes((length.value + kStoreAlignment - 1) / kStoreAlignment * kStoreAlignment);
 }
@@ -51,22 +48,21 @@ void StoreSpace::Give(Bytes offset, Bytes space) {
   free_by_size_.emplace(end - begin, begin);
 }
 
-// Of the longest unused, what is neither read nor followed; where no such is among them, or the end
-// of each chain is being read, the first that is not read.
-bool StoreSpace::EvictOne() {
-  auto victim = entries_.end();
-  int looked = 0;
-  for (auto slot = recent_.rbegin(); slot != recent_.rend(); ++slot) {
-    const auto entry = entries_.find(*slot);
-    const bool enough = ++looked >= kMostLooked && victim != entries_.end();
-    if (enough) break;
-    if (entry->second.pins > 0) continue;
-    const bool followed = IsFollowed(entry->second);
-    if (victim == entries_.end() || !followed) victim = entry;
-    if (!followed) break;
+// Those that are being read are passed over: as many as there are readers.
+std::optional<StoreSpace::Slot> StoreSpace::FirstUnread(const ByUse& slots) const {
+  for (const auto& [use, slot] : slots) {
+    if (entries_.at(slot).pins == 0) return slot;
   }
-  if (victim == entries_.end()) return false;
-  Hide(victim);
+  return std::nullopt;
+}
+
+// The longest unused page that none follows; where all of these are being read, one that is
+// followed.
+bool StoreSpace::EvictOne() {
+  auto victim = FirstUnread(ends_);
+  if (!victim) victim = FirstUnread(followed_);
+  if (!victim) return false;
+  Hide(entries_.find(*victim));
   ++evictions_;
   return true;
 }
@@ -91,9 +87,9 @@ void StoreSpace::Publish(Slot slot, const BlockKey& parent) {
   CHECK(entry != entries_.end() && entry->second.state == State::kPlaced);
   entry->second.state = State::kVisible;
   entry->second.parent = parent;
-  if (parent != BlockKey()) ++children_[parent];
-  recent_.push_front(slot);
-  entry->second.recent = recent_.begin();
+  entry->second.used = ++uses_;
+  ListOf(entry->second).emplace(uses_, slot);
+  Follow(parent);
   --placed_;
   if (report_) changes_.push_back({entry->second.key, true});
 }
@@ -106,22 +102,45 @@ void StoreSpace::Abandon(Slot slot) {
   Drop(entry);
 }
 
+StoreSpace::Entry* StoreSpace::VisibleAt(const BlockKey& key) {
+  const auto found = slots_.find(key);
+  if (found == slots_.end()) return nullptr;
+  Entry& entry = entries_.at(found->second);
+  return entry.state == State::kVisible ? &entry : nullptr;
+}
+
+void StoreSpace::Use(Slot slot, Entry& entry) {
+  ByUse& list = ListOf(entry);
+  list.erase(entry.used);
+  entry.used = ++uses_;
+  list.emplace_hint(list.end(), uses_, slot);
+}
+
+void StoreSpace::Follow(const BlockKey& parent) {
+  if (parent == BlockKey() || ++children_[parent] > 1) return;
+  if (const Entry* entry = VisibleAt(parent)) followed_.insert(ends_.extract(entry->used));
+}
+
+void StoreSpace::Unfollow(const BlockKey& parent) {
+  const auto children = children_.find(parent);
+  if (children == children_.end() || --children->second > 0) return;
+  children_.erase(children);
+  if (const Entry* entry = VisibleAt(parent)) ends_.insert(followed_.extract(entry->used));
+}
+
 void StoreSpace::Touch(const BlockKey& key) {
-  const auto found = key == BlockKey() ? slots_.end() : slots_.find(key);
-  if (found == slots_.end()) return;
-  const Entry& entry = entries_.at(found->second);
-  if (entry.state == State::kVisible) recent_.splice(recent_.begin(), recent_, entry.recent);
+  if (key == BlockKey()) return;
+  if (Entry* entry = VisibleAt(key)) Use(slots_.at(key), *entry);
 }
 
 std::optional<StoreSpace::Object> StoreSpace::Read(const BlockKey& key) {
-  const auto found = slots_.find(key);
-  if (found == slots_.end()) return std::nullopt;
-  Entry& entry = entries_.at(found->second);
-  if (entry.state != State::kVisible) return std::nullopt;
-  ++entry.pins;
-  recent_.splice(recent_.begin(), recent_, entry.recent);
-  Touch(entry.parent);
-  return Object{found->second, entry.offset, entry.length};
+  Entry* const entry = VisibleAt(key);
+  if (entry == nullptr) return std::nullopt;
+  const Slot slot = slots_.at(key);
+  ++entry->pins;
+  Use(slot, *entry);
+  Touch(entry->parent);
+  return Object{slot, entry->offset, entry->length};
 }
 
 void StoreSpace::Unpin(Slot slot) {
@@ -143,15 +162,16 @@ bool StoreSpace::Remove(const BlockKey& key) {
 
 int64_t StoreSpace::Clear() {
   const int64_t count = objects();
-  while (!recent_.empty()) Hide(entries_.find(recent_.front()));
+  while (objects() > 0) {
+    Hide(entries_.find((ends_.empty() ? followed_ : ends_).begin()->second));
+  }
   return count;
 }
 
 void StoreSpace::Hide(Entries::iterator entry) {
+  ListOf(entry->second).erase(entry->second.used);
   slots_.erase(entry->second.key);
-  recent_.erase(entry->second.recent);
-  const auto children = children_.find(entry->second.parent);
-  if (children != children_.end() && --children->second == 0) children_.erase(children);
+  Unfollow(entry->second.parent);
   if (report_) changes_.push_back({entry->second.key, false});
   entry->second.state = State::kRemoved;
   if (entry->second.pins == 0) Drop(entry);

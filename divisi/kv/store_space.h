@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -76,7 +75,7 @@ class StoreSpace {
 
   Bytes size() const { return size_; }
   Bytes used() const { return used_; }
-  int64_t objects() const { return static_cast<int64_t>(recent_.size()); }
+  int64_t objects() const { return static_cast<int64_t>(ends_.size() + followed_.size()); }
   int64_t placed() const { return placed_; }
   int64_t evictions() const { return evictions_; }
 
@@ -90,14 +89,20 @@ class StoreSpace {
     Bytes space;  // Length, rounded up
     int64_t pins = 0;
     State state = State::kPlaced;
-    std::list<Slot>::iterator recent;  // Where visible
+    uint64_t used = 0;  // Where visible: when, in uses of any
   };
   using Entries = std::unordered_map<Slot, Entry>;
+  using ByUse = std::map<uint64_t, Slot>;  // The longest unused first
 
   std::optional<Bytes> Take(Bytes space);
   void Give(Bytes offset, Bytes space);
   bool EvictOne();
-  bool IsFollowed(const Entry& entry) const { return children_.contains(entry.key); }
+  std::optional<Slot> FirstUnread(const ByUse& slots) const;
+  ByUse& ListOf(const Entry& entry) { return children_.contains(entry.key) ? followed_ : ends_; }
+  void Use(Slot slot, Entry& entry);
+  Entry* VisibleAt(const BlockKey& key);
+  void Follow(const BlockKey& parent);
+  void Unfollow(const BlockKey& parent);
   void Hide(Entries::iterator entry);
   void Drop(Entries::iterator entry);
 
@@ -111,7 +116,9 @@ class StoreSpace {
   Entries entries_;
   std::unordered_map<BlockKey, Slot, BlockKeyHash> slots_;        // Placed and visible
   std::unordered_map<BlockKey, int64_t, BlockKeyHash> children_;  // Visible ones, by parent
-  std::list<Slot> recent_;                                        // Visible, the latest first
+  // Visible: those that no visible one follows, and the others.
+  ByUse ends_, followed_;
+  uint64_t uses_ = 0;
   std::map<int64_t, int64_t> free_;                     // Offset to size; neighbours are joined
   std::set<std::pair<int64_t, int64_t>> free_by_size_;  // The same, (size, offset)
 };

@@ -94,6 +94,21 @@ TEST(StoreSpaceTest, AChainGivesWayFromItsEnd) {
   EXPECT_EQ(there(), (std::vector<int64_t>{}));
 }
 
+// However long it is, and without looking at all of it for each page.
+TEST(StoreSpaceTest, ALongChainGivesWayFromItsEndToo) {
+  constexpr int64_t kPages = 50'000, kOthers = 10'000;
+  StoreSpace space(Bytes(kPages * kStoreAlignment));
+  const auto put = [&](int64_t number, int64_t parent) {
+    const auto placing = space.Place(Key(number), Bytes(kStoreAlignment));
+    ASSERT_EQ(placing.status, StoreStatus::kOk);
+    space.Publish(placing.object.slot, parent == 0 ? BlockKey() : Key(parent));
+  };
+  for (int64_t i = 1; i <= kPages; ++i) put(i, i - 1);
+  for (int64_t i = 1; i <= kOthers; ++i) put(kPages + i, i == 1 ? 0 : kPages + i - 1);
+  for (int64_t i = 1; i <= kPages; ++i) ASSERT_EQ(space.Has(Key(i)), i <= kPages - kOthers) << i;
+  EXPECT_EQ(space.Clear(), kPages);
+}
+
 TEST(StoreSpaceTest, WhereTheEndOfAChainIsReadItsHeadGivesWay) {
   StoreSpace space(Bytes(6 * kStoreAlignment));
   for (const int64_t number : {1, 2}) {
