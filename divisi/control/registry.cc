@@ -70,6 +70,7 @@ void Registry::Hello(LinkId link, HelloMessage hello) {
                    /*dead=*/true});
   }
   if (members_.empty()) expected_ = hello.compatibility;
+  expected_.protocol = kClusterProtocol;
   if (!options_.model.empty()) expected_.model = options_.model;
   if (!options_.tokenizer.empty()) expected_.tokenizer = options_.tokenizer;
   if (auto difference = hello.compatibility.DifferenceFrom(expected_); !difference.empty()) {

@@ -80,6 +80,16 @@ TEST_F(RegistryTest, AWorkerThatRunsLessThanWhatIsPromisedIsRefusedWithTheRemedy
   }
 }
 
+// Also where it is the first: the gateway's own is what counts.
+TEST_F(RegistryTest, AWorkerOfAnotherProtocolIsRefused) {
+  HelloMessage other = HelloOf(11, "a");
+  other.compatibility.protocol = kClusterProtocol + 1;
+  registry_.Hello(1, other);
+  EXPECT_NE(Sent<RejectMessage>(registry_.TakeActions()).at(0).second.reason.find("protocol"),
+            std::string::npos);
+  EXPECT_EQ(Of<JoinedAction>(Join(2, 12, "b")).size(), 1u);
+}
+
 // Whoever came first counts only while somebody is there.
 TEST_F(RegistryTest, AnotherModelMayComeWhenAllAreGone) {
   Join(1, 11, "a");
