@@ -197,6 +197,7 @@ EngineStats Engine::State::stats() const {
 // ---- The engine's thread
 
 void Engine::State::Loop() {
+  if (loader_) ShowStats();  // Of tiers that nobody has used yet.
   while (true) {
     Mail mail = WaitForMail();
     const bool stopping = mail.stopping;

@@ -116,8 +116,15 @@ test('the next turn starts on P with what D generated', async () => {
 });
 
 // A server of the pool alone, with what the expected one said.
-const serverOf = (pool, more = []) =>
-  Server.start([...kLimit, '--kv-memory', '4MiB', ...pool.args, ...more]);
+async function serverOf(pool, more = []) {
+  const server = await Server.start([...kLimit, '--kv-memory', '4MiB', ...pool.args, ...more]);
+  // A pool that is not within reach yet is not asked.
+  for (let i = 0; i < 1000; i++) {
+    if ((await server.metrics())['divisi:kv_pool_node_ready'] >= 1) return server;
+    await sleep(20);
+  }
+  assert.fail('the pool does not come within reach');
+}
 async function asExpected(server, i) {
   const { first, sampling, answer } = expected[i];
   const got = await ask(server, first, sampling);
