@@ -204,10 +204,11 @@ void Engine::State::Loop() {
     TakeMail(std::move(mail));
     if (stopping) return CancelAll();
     CarryPages();
-    if (scheduler_.HasWork()) Step();
-    if (scheduler_.HasWork()) continue;
-    // Before it sleeps: what the last step completed is saved and told of.
-    CarryPages();
+    if (scheduler_.HasWork()) {
+      Step();
+      if (scheduler_.HasWork()) continue;
+      CarryPages();  // Before it sleeps: what the last step completed is saved and told of.
+    }
     if (loader_) ShowStats();
   }
 }

@@ -13,6 +13,8 @@ constexpr size_t kPagesAtATime = 2048;
 // it. It may be slow to start, too.
 constexpr Seconds kStoreLost{3};
 
+}  // namespace
+
 size_t PagesOf(const EventUpdate& update) {
   size_t pages = 1;
   for (const KvEvent& event : update.events) {
@@ -21,8 +23,6 @@ size_t PagesOf(const EventUpdate& update) {
   }
   return pages;
 }
-
-}  // namespace
 
 ClusterEvents::ClusterEvents(const Clock& clock, Logger& logger, std::function<void()> wake)
     : logger_(logger), subscriber_(EventSubscriber::Open(clock, logger, std::move(wake))) {}

@@ -23,6 +23,9 @@ struct PoolStoreEvents {
   std::string replay_endpoint;
 };
 
+// What telling it costs, in pages.
+size_t PagesOf(const EventUpdate& update);
+
 // By what is followed.
 struct ClusterEventStats {
   std::map<NodeId, SourceStatus> members;

@@ -10,6 +10,7 @@
 
 #include "divisi/core/format.h"
 #include "divisi/kv/held_blocks.h"
+#include "divisi/serve/cluster_events.h"
 #include "divisi/serve/metric_lines.h"
 #include "divisi/serve/metrics.h"
 
@@ -20,15 +21,6 @@ namespace {
 constexpr size_t kBlocksAtATime = 8192;
 // An engine without a connection for so long is taken for gone; looked at so often.
 constexpr Seconds kLost{3}, kLookAfter{0.5};
-
-size_t BlocksOf(const EventUpdate& update) {
-  size_t blocks = 1;
-  for (const KvEvent& event : update.events) {
-    if (const auto* stored = std::get_if<StoredEvent>(&event)) blocks += stored->hashes.size();
-    if (const auto* removed = std::get_if<RemovedEvent>(&event)) blocks += removed->hashes.size();
-  }
-  return blocks;
-}
 
 Error Wrong(std::string_view text, const std::string& why) {
   return {Code::kInvalidArgument,
@@ -176,7 +168,7 @@ void ForeignEngines::Absorb(Seconds now) {
   for (size_t blocks = 0; blocks < kBlocksAtATime; s.heard.pop_front()) {
     if (s.heard.empty()) std::ranges::move(s.subscriber->Take(), std::back_inserter(s.heard));
     if (s.heard.empty()) break;
-    blocks += BlocksOf(s.heard.front().update);
+    blocks += PagesOf(s.heard.front().update);
     s.Take(s.heard.front());
   }
   s.LookAfterLost(now);
