@@ -269,6 +269,11 @@ struct Crowd {
     ends.push_back(why);
     told.notify_all();
   }
+  // A copy, for connections also end while the loops are taken down.
+  std::vector<std::string> Ends() {
+    const std::lock_guard lock(mutex);
+    return ends;
+  }
   // Both sides of every connection say that they are there, for so long, or until it holds.
   void Ping(
       Seconds time, const std::function<bool()>& until = [] { return false; }) {
@@ -297,12 +302,13 @@ TEST(FrameConnectionTest, AStrangerThatOnlyPingsEnds) {
   welcome.Come(*welcome.Listen(), 1);
   std::thread other([&] { welcome.Ping(kHelloTime * 1.3); });
   strangers.Ping(kHelloTime * 0.3);
-  EXPECT_TRUE(strangers.ends.empty());
+  EXPECT_TRUE(strangers.Ends().empty());
   strangers.Ping(kHelloTime);
   other.join();
-  ASSERT_EQ(strangers.ends.size(), 1);
-  EXPECT_NE(strangers.ends[0].find("no hello"), std::string::npos) << strangers.ends[0];
-  EXPECT_TRUE(welcome.ends.empty());
+  const auto ends = strangers.Ends();
+  ASSERT_EQ(ends.size(), 1);
+  EXPECT_NE(ends[0].find("no hello"), std::string::npos) << ends[0];
+  EXPECT_TRUE(welcome.Ends().empty());
 }
 
 TEST(FrameConnectionTest, OfTooManyStrangersTheOldestEnds) {
