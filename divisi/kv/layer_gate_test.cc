@@ -31,16 +31,24 @@ TEST(LayerGateTest, WhatWasOpenStaysOpenAfterAFailure) {
 
 TEST(LayerGateTest, WaitsForTheLoaderAndCountsIt) {
   LayerGate gate;
+  const SteadyClock clock;
+  const Seconds until = clock.Now() + Seconds(30);
+  // Each layer opens 5 ms after somebody began to wait for it.
   std::thread loader([&] {
-    for (int layer = 1; layer <= 4; ++layer) {
+    const auto waits_for = [&](int layer) {
+      const auto waiting = gate.waiting();
+      return waiting.waits == layer && waiting.now == 1;
+    };
+    for (int layer = 0; layer < 4; ++layer) {
+      while (!waits_for(layer) && clock.Now() < until) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      gate.Open(layer);
+      gate.Open(layer + 1);
     }
   });
   for (int layer = 0; layer < 4; ++layer) EXPECT_TRUE(gate.Wait(layer, Seconds(30)));
   loader.join();
-  EXPECT_GE(gate.waiting().waits, 1);
-  EXPECT_GT(gate.waiting().waited.value, 0.004);
+  EXPECT_EQ(gate.waiting().waits, 4);
+  EXPECT_GT(gate.waiting().waited.value, 0.019);
   EXPECT_EQ(gate.waiting().in_vain, 0);
 }
 
