@@ -11,6 +11,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
+#include <chrono>
 #include <deque>
 #include <list>
 #include <memory>
@@ -197,13 +198,16 @@ class StreamConnection final : public FrameConnection,
     if (closing_) return;  // What it still says does not keep it.
     silence_.expires_after(Duration(kSilence));
     silence_.async_wait([self = this->shared_from_this()](error_code error) {
-      if (!error) self->End("nothing was heard for " + HumanSeconds(kSilence));
+      // After a pause of this process what came meanwhile is read first; this one's turn still
+      // comes, though the timer was set anew.
+      const bool silent = !error && self->silence_.expiry() <= std::chrono::steady_clock::now();
+      if (silent) self->End("nothing was heard for " + HumanSeconds(kSilence));
     });
   }
 
   void ReadNext() {
     waiting_ = paused_ && !closing_;
-    if (waiting_) return void(silence_.cancel());
+    if (waiting_) return void(silence_.expires_at(std::chrono::steady_clock::time_point::max()));
     WatchSilence();
     ReadLength();
   }
@@ -219,6 +223,7 @@ class StreamConnection final : public FrameConnection,
                        }
                        const uint32_t most = self->stranger_ ? kMostStrangerBytes : kMostFrameBytes;
                        if (length > most) return self->End("a frame beyond the bound");
+                       self->WatchSilence();
                        self->ReadBody(length);
                      });
   }

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "divisi/control/cluster_message.h"
 #include "divisi/core/format.h"
@@ -47,11 +49,11 @@ class Side {
   }
 
   Connection WaitForConnection() {
-    Wait([this] { return connection_ || !refusal_.empty(); });
+    const auto lock = Wait([this] { return connection_ || !refusal_.empty(); });
     return connection_;
   }
   std::vector<std::byte> WaitForFrame() {
-    Wait([this] { return !frames_.empty() || !end_.empty(); });
+    const auto lock = Wait([this] { return !frames_.empty() || !end_.empty(); });
     if (frames_.empty()) return {};
     auto frame = std::move(frames_.front());
     frames_.pop_front();
@@ -59,15 +61,17 @@ class Side {
   }
   // Why there is no connection, or no longer.
   std::string WaitForEnd() {
-    Wait([this] { return !refusal_.empty() || !end_.empty(); });
+    const auto lock = Wait([this] { return !refusal_.empty() || !end_.empty(); });
     return refusal_.empty() ? end_ : refusal_;
   }
 
  private:
+  // Until it holds. What told of it is read under the lock that this returns.
   template <typename Condition>
-  void Wait(Condition condition) {
+  std::unique_lock<std::mutex> Wait(Condition condition) {
     std::unique_lock lock(mutex_);
-    ASSERT_TRUE(told_.wait_for(lock, std::chrono::seconds(20), condition)) << "nothing happened";
+    EXPECT_TRUE(told_.wait_for(lock, std::chrono::seconds(20), condition)) << "nothing happened";
+    return lock;
   }
 
   std::mutex mutex_;
@@ -300,10 +304,15 @@ TEST(FrameConnectionTest, AStrangerThatOnlyPingsEnds) {
   welcome.welcomes = true;
   strangers.Come(*strangers.Listen(), 1);
   welcome.Come(*welcome.Listen(), 1);
-  std::thread other([&] { welcome.Ping(kHelloTime * 1.3); });
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    welcome.Ping(kHelloTime * 1.3);
+    welcome.Ping(kHelloTime * 2, [&] { return over.load(); });
+  });
   strangers.Ping(kHelloTime * 0.3);
   EXPECT_TRUE(strangers.Ends().empty());
-  strangers.Ping(kHelloTime);
+  strangers.Ping(kHelloTime * 2, [&] { return !strangers.ends.empty(); });
+  over = true;
   other.join();
   const auto ends = strangers.Ends();
   ASSERT_EQ(ends.size(), 1);
@@ -325,7 +334,8 @@ TEST(FrameConnectionTest, OfTooManyStrangersTheOldestEnds) {
     for (const Connection& one : crowd.accepted) one->Welcome();
   }
   crowd.Come(port, 50);
-  crowd.Ping(Seconds(2));
+  crowd.Ping(kHelloTime * 0.7, [&] { return crowd.accepted.size() == kMostStrangers + 100; });
+  crowd.Ping(Seconds(0.5));
   const std::lock_guard lock(crowd.mutex);
   EXPECT_EQ(crowd.clients.size(), kMostStrangers + 100);
   EXPECT_EQ(crowd.clients_ended, 50);
@@ -365,12 +375,38 @@ TEST(FrameConnectionTest, OneLongAnswerToAStrangerArrivesAndOnceWelcomeAll) {
   const Connection server = pair.server.WaitForConnection();
   constexpr size_t kLong = 16 * kMostStrangerQueuedBytes;
   server->Send(Frame(kLong));
+  client->Send(Frame(1));  // And after each answer: the server ends who says nothing for long.
   EXPECT_EQ(pair.client.WaitForFrame().size(), kLong);
   server->Welcome();
   for (size_t i = 0; i < kManyFrames; ++i) server->Send(Frame(kMostStrangerQueuedBytes));
   for (size_t i = 0; i < kManyFrames; ++i) {
+    client->Send(Frame(1));
     EXPECT_EQ(pair.client.WaitForFrame().size(), kMostStrangerQueuedBytes);
   }
+}
+
+// Its machine was asleep, or it was held in a debugger: what came meanwhile was said in time.
+TEST(FrameConnectionTest, WhoStandsStillForLongDoesNotTakeItForSilence) {
+  Pair pair;
+  pair.Meet();
+  const Connection client = pair.client.WaitForConnection();
+  client->Send(Frame(8));
+  pair.server.WaitForFrame();
+  const Connection server = pair.server.WaitForConnection();
+  server->Welcome();
+  client->Pause();  // It waits for the other one without end.
+  server->Send(Frame(1));
+  pair.client.WaitForFrame();
+  const auto hold = std::chrono::duration<double>((kSilence + kHeartbeat).value);
+  pair.server_loop.Every(Seconds(0), [hold, held = false]() mutable {
+    if (!std::exchange(held, true)) std::this_thread::sleep_for(hold);
+  });
+  constexpr int kFrames = 10;
+  for (int i = 0; i < kFrames; ++i) {
+    client->Send(Frame(2));
+    std::this_thread::sleep_for(hold / kFrames);
+  }
+  for (int i = 0; i < kFrames; ++i) EXPECT_EQ(pair.server.WaitForFrame().size(), 2u) << i;
 }
 
 TEST(FrameConnectionTest, NobodyThereIsAnErrorWithTheAddress) {
