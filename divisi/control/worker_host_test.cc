@@ -63,9 +63,14 @@ class Gateway {
   Gateway() {
     port_ = loop_.Listen("127.0.0.1", 0, [this](auto connection) { Accept(connection.value()); })
                 .value();
+    loop_.Every(kHeartbeat, [this] {
+      const std::lock_guard lock(mutex_);
+      if (connection_) connection_->Send(EncodeClusterMessage(PingMessage{}));
+    });
   }
   int port() const { return port_; }
   void Send(HandoffMessage message) {
+    const std::lock_guard lock(mutex_);
     connection_->Send(EncodeClusterMessage(RelayMessage{kGateway, worker_, std::move(message)}));
   }
   // The next message of the hand-off; none within some seconds is a failure.
@@ -95,7 +100,10 @@ class Gateway {
 
  private:
   void Accept(const std::shared_ptr<FrameConnection>& connection) {
-    connection_ = connection;
+    {
+      const std::lock_guard lock(mutex_);
+      connection_ = connection;
+    }
     connection->Start([this](std::vector<std::byte> frame) { Take(frame); },
                       [](const std::string&) {});
   }
