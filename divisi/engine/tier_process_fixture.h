@@ -48,6 +48,7 @@ struct TierSizes {
   std::shared_ptr<DiskCalls> calls = std::make_shared<DiskCalls>();
   std::shared_ptr<ScriptedPool> pool;
   std::shared_ptr<ScriptedPool> peer;  // Host memory of another worker, as others see it
+  bool share = true;                   // Requests reuse each other's pages
 };
 
 // One life of a process.
@@ -62,8 +63,10 @@ class Process {
     CHECK(loaded.ok(), "{}", loaded.error().message);
     executor_ = std::move(*loaded);
     const KvLayout layout = executor_->pages().layout();
-    SchedulerOptions options{
-        .max_model_len = kMaxModelLen, .blocks = executor_->pages().pages(), .page_format = "test"};
+    SchedulerOptions options{.max_model_len = kMaxModelLen,
+                             .blocks = executor_->pages().pages(),
+                             .share_prefixes = sizes.share,
+                             .page_format = "test"};
     if (sizes.host.value > 0 || !sizes.disk.empty() || sizes.pool || sizes.peer) {
       const PageShape shape{.layers = layout.layers, .layer_bytes = layout.LayerBytes()};
       const Bytes memory = RemotePageStore::MemoryFor(shape);
