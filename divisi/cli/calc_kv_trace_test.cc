@@ -95,5 +95,22 @@ TEST(CalcKvTraceTest, TheQueueOnTheRecordedLoadGivesHalfOfWhatTheFutureDoes) {
   EXPECT_GE((Read(queue, "caches/10000/hits") - kLru) / (kOptimum - kLru), 0.5);
 }
 
+// Host memory for 10,000 blocks and an SSD for 100,000, which its endurance lets be written slowly.
+TEST(CalcKvTraceTest, AFractionOfTheWritesToTheDiskKeepsMostHitsOfTheRecordedLoad) {
+  const std::string trace = Recorded("conversation_trace.jsonl");
+  if (trace.empty()) GTEST_SKIP() << "DIVISI_TRACES names no folder";
+  Inputs inputs{
+      {"trace", trace}, {"blocks", "10000"}, {"policy", "queue"}, {"disk-blocks", "100000"}};
+  const Json admitted = JsonOf(inputs);
+  inputs["admission"] = "write-through";
+  const Json all = JsonOf(inputs);
+  const auto of = [](const Json& json, const char* column) {
+    return Read(json, std::string("caches/10000/") + column);
+  };
+  EXPECT_GT(of(all, "disk_hits"), 0);
+  EXPECT_LE(of(admitted, "disk_writes"), 0.25 * of(all, "disk_writes"));
+  EXPECT_GE(of(admitted, "hits"), 0.90 * of(all, "hits"));
+}
+
 }  // namespace
 }  // namespace divisi
