@@ -9,6 +9,9 @@
 namespace divisi {
 namespace {
 
+// As TierIoOptions::most_loads.
+constexpr size_t kMostLoads = 64;
+
 size_t At(Tier tier) { return static_cast<size_t>(tier); }
 
 }  // namespace
@@ -67,9 +70,8 @@ void ServiceTierDriver::Carry(PrefixLoader& loader, Seconds per_token) {
   measured.per_token = per_token;
   loader.SetSpeeds(measured);
   loader.Tick(world_.schedule.now());
-  for (LoadOrder& order : loader.TakeLoads()) loads_.push_back(std::move(order));
-  (void)loader.TakeUnwantedLoads();  // They go on here.
-  if (!loading_) StartLoad();
+  for (LoadOrder& order : loader.TakeLoads()) Ask(std::move(order));
+  for (const uint64_t load : loader.TakeUnwantedLoads()) GiveUp(load);
   std::map<std::pair<Tier, Tier>, std::vector<TierAction>> copies;
   for (const TierAction& action : loader.TakeActions()) {
     if (action.kind == TierAction::Kind::kCopy) {
@@ -91,10 +93,30 @@ void ServiceTierDriver::Carry(PrefixLoader& loader, Seconds per_token) {
 
 // ---- Loads, in the order in which they were asked for: by one thread, as TierIo's.
 
+void ServiceTierDriver::Ask(LoadOrder order) {
+  const uint64_t id = order.id;
+  if (loads_.size() + loading_.has_value() >= kMostLoads) return loader_->LoadEnded({.id = id});
+  world_.schedule.At(order.deadline, [this, id] { GiveUp(id); });
+  loads_.push_back(std::move(order));
+  if (!loading_) StartLoad();
+}
+
+// It is late, or nobody wants it any more. Of one that has ended: nothing.
+void ServiceTierDriver::GiveUp(uint64_t load) {
+  if (loading_ && loading_->order.id == load) {
+    return GiveUpLoad(world_.schedule.now() >= loading_->order.deadline);
+  }
+  const auto waits = [load](const LoadOrder& order) { return order.id == load; };
+  if (std::erase_if(loads_, waits) == 0) return;
+  loader_->LoadEnded({.id = load});
+  CarrySoon();
+}
+
 void ServiceTierDriver::StartLoad() {
   if (loads_.empty()) return;
   Loading& load = loading_.emplace(Loading{.order = std::move(loads_.front())});
   loads_.pop_front();
+  load.begun = world_.schedule.now();
   if (world_.peers != nullptr) {
     const auto peer = world_.peers->find(load.order.peer);
     if (peer != world_.peers->end()) load.peer = peer->second;
@@ -104,10 +126,6 @@ void ServiceTierDriver::StartLoad() {
     ++load.pages;
     load.bytes[At(page.tier)] += page_;
   }
-  const uint64_t number = ++load_number_;
-  world_.schedule.At(load.order.deadline, [this, number] {
-    if (loading_ && load_number_ == number) GiveUpLoad();
-  });
   Read(Tier::kRemote);
 }
 
@@ -131,15 +149,35 @@ bool ServiceTierDriver::Gives(const BlockKey& key) const {
   return !tiers.empty() && tiers[0] == Tier::kHost;
 }
 
-// It is late. What it has read says how fast reading is.
-void ServiceTierDriver::GiveUpLoad() {
+// Pages of the pool and of other workers come one after the other, each on its whole way; others
+// layer by layer, and none is there before all are. left: of the leg at hand.
+int64_t ServiceTierDriver::ReadUntilNow(Bytes left) const {
+  const Loading& load = *loading_;
+  const auto& bytes = load.bytes;
+  const Bytes network = bytes[At(Tier::kRemote)] + bytes[At(Tier::kPeer)];
+  if (network == Bytes(0)) return 0;
+  const Seconds now = world_.schedule.now();
+  const Bytes upload = network + bytes[At(Tier::kHost)];
+  const Bytes moved = (load.reading == Tier::kDevice ? upload : bytes[At(load.reading)]) - left;
+  if (moved <= Bytes(0)) return 0;
+  Seconds rest = (now - load.since) * (left / moved);
+  const bool reads = load.reading != Tier::kDevice;
+  if (reads) rest += upload / tiers_.pcie;
+  if (reads && load.reading != Tier::kDisk) rest += bytes[At(Tier::kDisk)] / tiers_.disk_read;
+  const Seconds taken = now - load.begun;
+  return static_cast<int64_t>(static_cast<double>(load.pages) * (taken / (taken + rest)));
+}
+
+// What it has read says how fast reading is.
+void ServiceTierDriver::GiveUpLoad(bool late) {
   Loading& load = *loading_;
   const Bytes left = world_.flows.Cancel(load.flow);
+  const int64_t pages = late ? ReadUntilNow(left) : 0;
   const size_t at = At(load.reading);
   const Seconds took = world_.schedule.now() - load.since;
   if (load.reading != Tier::kDevice) rates_[at].Add(load.bytes[at] - left, took);
-  ++late_loads_;
-  EndLoad(false);
+  late_loads_ += late;
+  EndLoad(false, pages);
 }
 
 // Into host memory, or from the disk: one after the other, then to the device.
@@ -175,14 +213,14 @@ void ServiceTierDriver::Upload() {
     for (const Tier tier : {Tier::kHost, Tier::kRemote, Tier::kPeer}) {
       done.took[At(tier)] += took * (static_cast<double>(done.bytes[At(tier)].value) / total);
     }
-    EndLoad(true);
+    EndLoad(true, done.pages);
   });
 }
 
-void ServiceTierDriver::EndLoad(bool whole) {
+void ServiceTierDriver::EndLoad(bool whole, int64_t pages) {
   const Loading load = *std::exchange(loading_, std::nullopt);
   for (const StoreSpace::Slot slot : load.pinned) world_.store->space.Unpin(slot);
-  LoadOutcome outcome{.id = load.order.id, .pages = whole ? load.pages : 0};
+  LoadOutcome outcome{.id = load.order.id, .pages = pages};
   const auto asked = static_cast<int64_t>(load.order.pages.size());
   if (whole && load.pages < asked) {
     const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(load.pages)];
@@ -199,7 +237,12 @@ void ServiceTierDriver::EndLoad(bool whole) {
   }
   loader_->LoadEnded(outcome);
   StartLoad();
-  world_.moved();
+  CarrySoon();
+}
+
+// Not at once: Carry itself gives loads up.
+void ServiceTierDriver::CarrySoon() {
+  world_.schedule.In(Seconds(0), [this] { world_.moved(); });
 }
 
 // ---- Saves: those that were asked for together move together.

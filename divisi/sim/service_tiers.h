@@ -1,8 +1,10 @@
 // The KV tiers of a worker without faults, as TierDriver has them, over modelled links: loads one
 // after the other, each over the network or from the disk first and then over PCIe; saves beside
-// them. Links are shared by what is on its way: PCIe and a network card by what their worker moves,
-// and what others read of its host memory, the pool's link by all workers. Rates are measured, not
-// told.
+// them. As TierIo's they end when nobody wants them any more and at their deadlines, also while
+// they wait, with what was read of the pool's and other workers' pages, which come whole; too many
+// at once are refused. Links are shared by what is on its way: PCIe and a network card by what
+// their worker moves, and what others read of its host memory, the pool's link by all workers.
+// Rates are measured, not told.
 #pragma once
 
 #include <array>
@@ -100,18 +102,22 @@ class ServiceTierDriver {
     std::array<Bytes, kSources> bytes{};   // By tier
     std::array<Seconds, kSources> took{};
     Tier reading = Tier::kRemote;  // The leg at hand; kDevice: over PCIe
-    Seconds since;                 // Of that leg
+    Seconds begun, since;          // Of all; of that leg
     SimFlows::Flow flow = 0;
   };
 
+  void Ask(LoadOrder order);
+  void GiveUp(uint64_t load);
   void StartLoad();
   bool Begin(Loading& load, const LoadOrder::Page& page);
   bool Gives(const BlockKey& key) const;
   void Read(Tier tier);
   void ReadAfter(Tier tier);
   void Upload();
-  void GiveUpLoad();
-  void EndLoad(bool whole);
+  int64_t ReadUntilNow(Bytes left) const;
+  void GiveUpLoad(bool late);
+  void EndLoad(bool whole, int64_t pages);
+  void CarrySoon();
   void Save(std::vector<TierAction> actions);
   void EndSave(const std::vector<TierAction>& actions,
                const std::map<uint64_t, StoreSpace::Slot>& placed);
@@ -126,7 +132,6 @@ class ServiceTierDriver {
   PrefixLoader* loader_ = nullptr;
   std::deque<LoadOrder> loads_;
   std::optional<Loading> loading_;
-  uint64_t load_number_ = 0;  // Of loading_
   std::array<MeasuredRate, kSources> rates_;
   SimPageMap host_, disk_;
   int64_t late_loads_ = 0;

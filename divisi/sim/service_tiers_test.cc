@@ -1,6 +1,9 @@
 // Tiers of a cluster's workers on a virtual clock: what is found where, and what moving it takes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+
 #include "divisi/sim/sim_service.h"
 
 namespace divisi {
@@ -156,6 +159,75 @@ TEST(ServiceTiersTest, WithoutRoomToReadTheOthersComputeAtOnce) {
     }
   }
 }
+
+// ---- News of pages comes 5 s late, and most copies are gone by then.
+
+// What one scheduler alone answers.
+std::vector<TokenId> Alone(const ServiceRequest& asked, uint64_t index) {
+  constexpr int64_t kBlocks = 100;
+  Scheduler scheduler({.max_model_len = 8192, .blocks = kBlocks});
+  SimExecutor executor({.blocks = kBlocks});
+  const Request request{.id = 1, .prompt = PromptOf(asked, index), .max_tokens = asked.output};
+  EXPECT_TRUE(scheduler.Add(request).ok());
+  std::vector<TokenId> tokens;
+  while (scheduler.HasWork()) {
+    for (const SchedulerEvent& event : scheduler.Commit(executor.Execute(scheduler.Plan()))) {
+      if (event.kind == SchedulerEvent::Kind::kToken) tokens.push_back(event.token.token);
+    }
+  }
+  return tokens;
+}
+
+// Twelve beginnings in turn over device pages for one and a half, and host memory for one.
+ServiceScenario LateNews(RoutePolicy policy) {
+  ServiceScenario scenario{.dispatch = {.policy = policy, .keep_choices = true},
+                           .workers = std::vector<ServiceWorker>(2, Worker(/*blocks=*/100)),
+                           .peers = true,
+                           .directory = 10'000,
+                           .event = Seconds(5)};
+  for (ServiceWorker& worker : scenario.workers) worker.tiers->host_pages = 70;
+  for (uint64_t i = 0; i < 150; ++i) {
+    // Now and then one again that came a second ago.
+    const uint64_t content = i % 5 == 4 ? (i - 2) % 12 : i % 12;
+    ServiceRequest request =
+        Ask(0.5 * static_cast<double>(i), {2 * content + 1, 2 * content + 2}, 1000 + i);
+    request.output = 3;
+    scenario.requests.push_back(std::move(request));
+  }
+  return scenario;
+}
+
+class LateNewsTest : public testing::TestWithParam<RoutePolicy> {};
+
+TEST_P(LateNewsTest, RequestsSentToCopiesThatAreGoneAreServedAndTheOddsFall) {
+  const ServiceScenario scenario = LateNews(GetParam());
+  const ServiceReport report = RunService(scenario);
+  ExpectAllServed(report);
+  int64_t shown = 0, found = 0, misled = 0;
+  for (size_t i = 0; i < report.outcomes.size(); ++i) {
+    const ServiceOutcome& outcome = report.outcomes[i];
+    EXPECT_EQ(outcome.sampled, Alone(scenario.requests[i], i)) << i;
+    shown += outcome.choice->chosen.at.cached;
+    found += outcome.cached_tokens;
+    misled += outcome.choice->chosen.at.cached > outcome.cached_tokens;
+  }
+  std::printf("%ld tokens shown, %ld found; %ld requests misled\n", static_cast<long>(shown),
+              static_cast<long>(found), static_cast<long>(misled));
+  EXPECT_GT(misled, 20);
+  for (const PrefixLoaderStats& tiers : report.tiers) {
+    EXPECT_EQ(tiers.pages_used, tiers.pages_read);
+  }
+  double lowest = 1;
+  for (const auto& odds : report.odds) lowest = std::min(lowest, odds[0]);
+  EXPECT_LT(lowest, 0.7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, LateNewsTest,
+                         testing::Values(RoutePolicy::kCacheFirst, RoutePolicy::kExpectedTtft),
+                         [](const auto& policy) {
+                           return policy.param == RoutePolicy::kCacheFirst ? "CacheFirst"
+                                                                           : "ExpectedTtft";
+                         });
 
 }  // namespace
 }  // namespace divisi

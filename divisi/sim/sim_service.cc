@@ -55,6 +55,7 @@ class Service {
     for (const auto& node : nodes_) {
       if (!node->executor().first_fault().empty()) report_.fault = node->executor().first_fault();
       report_.workers.push_back(node->core().worker().stats());
+      if (scenario_.directory > 0) report_.odds.push_back(OddsOf(node->self()));
       if (!node->tiers()) continue;
       report_.tiers.push_back(node->core().prefixes()->stats());
       report_.from_peers += node->tiers()->from_peers();
@@ -63,6 +64,14 @@ class Service {
   }
 
  private:
+  std::array<double, kSources> OddsOf(NodeId worker) {
+    std::array<double, kSources> odds{};
+    for (size_t t = 0; t < kSources; ++t) {
+      odds[t] = gateway_.pages()->Odds(worker, static_cast<Tier>(t));
+    }
+    return odds;
+  }
+
   ServiceNode& Find(NodeId id) { return *nodes_.at(id.value - kFirstWorker); }
 
   void Start(const ServiceWorker& from) {
@@ -161,6 +170,10 @@ class Service {
     ServiceOutcome& outcome = report_.outcomes[index_of_.at(event.request)];
     if (outcome.tokens == 0 && !event.tokens.empty()) outcome.first_token = schedule_.now();
     outcome.tokens += static_cast<int64_t>(event.tokens.size());
+    outcome.cached_tokens = std::max(outcome.cached_tokens, event.cached_tokens);
+    for (const SampledToken& token : event.tokens) {
+      if (scenario_.contents) outcome.sampled.push_back(token.token);
+    }
     if (!event.finish) return;
     outcome.finished = schedule_.now();
     outcome.error = event.error;

@@ -3,6 +3,7 @@
 // did: for comparing policies, and for holding counters against a plan.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -37,6 +38,8 @@ struct ServiceOutcome {
   std::optional<Error> error;  // Refused, or failed
   Seconds first_token, finished;
   int64_t tokens = 0;
+  int64_t cached_tokens = 0;     // Of the prompt, found
+  std::vector<TokenId> sampled;  // With contents: what it got
   // With dispatch.keep_choices: of the last attempt.
   std::optional<RouteChoice> choice;
 };
@@ -49,7 +52,10 @@ struct ServiceReport {
   int64_t most_live = 0;  // Requests at once
   Bytes from_pool;        // That its link carried to workers
   Bytes from_peers;       // That workers read of each other's host memory
-  std::string fault;      // Empty: none
+  // With a directory, of each worker by tier: the odds that a copy is there which is shown
+  // (CopyOdds)
+  std::vector<std::array<double, kSources>> odds;
+  std::string fault;  // Empty: none
 
   // Of those that got a first token. quantile: 0 < q <= 1.
   Seconds MeanTtft(const ServiceScenario& scenario) const;
