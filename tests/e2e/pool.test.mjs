@@ -115,6 +115,57 @@ test('the next turn starts on P with what D generated', async () => {
   await pool.stop();
 });
 
+// Until so many workers have a connection to the pool's node: one that is not within reach yet is
+// not asked.
+async function reachPool(cluster, workers) {
+  for (let i = 0; i < 1000; i++) {
+    const text = await (await fetch(`${cluster.url}/metrics`)).text();
+    const ready = text.matchAll(/^divisi:kv_pool_connections\{.*state="ready".*\} (\d+)$/gm);
+    if ([...ready].reduce((sum, [, count]) => sum + Number(count), 0) >= workers) return;
+    await sleep(20);
+  }
+  assert.fail('the pool does not come within reach');
+}
+
+// P's pages go to the pool as well as to D: another life of D begins with them where it runs a
+// request itself, one too short to be handed over. A hand-over takes none of them.
+test('a decode worker that starts goes on with what P put', async () => {
+  const first = prompt(8);
+  const second = [...first.slice(0, 400), ...prompt(9, 40)];
+  const alone = await Server.start(['--no-prefix-caching', ...kLimit]);
+  const answers = [await ask(alone, first), await ask(alone, second)];
+  await alone.stop();
+  const pool = await Pool.start();
+  const cluster = await PartCluster.start(['prefill', 'decode'],
+    { args: [...kLimit, ...pool.args], gatewayArgs: [...kLimit, '--disaggregate-from', '600'] });
+  await reachPool(cluster, 2);
+  same(await ask(cluster, first), answers[0], 'turn 1');
+  await pool.holds(58);
+  cluster.get('decode-2').signal('SIGKILL');
+  await cluster.get('decode-2').ended;
+  while ((await cluster.status()).workers.some((w) => w.role === 'decode' && w.connected)) {
+    await sleep(50);
+  }
+  cluster.startWorker('decode-2');
+  await cluster.ready(2);
+  await reachPool(cluster, 2);
+  const decode = async () => {
+    await found(cluster);
+    return (await cluster.status()).workers.find((w) => w.role === 'decode' && w.connected);
+  };
+  same(await ask(cluster, second), answers[1], 'a short one');
+  const own = await decode();
+  assert.deepEqual([own.kv_pages_read, own.kv_pages_used, own.cached_tokens], [25, 25, 400]);
+  assert.equal(own.pages_received, 0);
+  // All that D's own pages lack is written by P, though the pool has it.
+  same(await ask(cluster, first), answers[0], 'turn 1 again');
+  const both = await decode();
+  assert.deepEqual([both.kv_pages_read, both.pages_received], [25, 57 - 25]);
+  await cluster.settled();
+  await cluster.stop();
+  await pool.stop();
+});
+
 // A server of the pool alone, with what the expected one said.
 async function serverOf(pool, more = []) {
   const server = await Server.start([...kLimit, '--kv-memory', '4MiB', ...pool.args, ...more]);
