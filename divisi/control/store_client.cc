@@ -80,7 +80,9 @@ class FrameStoreClient final : public RemotePages {
         pool_(PoolOptions(options_), *transport_, memory, region),
         addresses_(options_.nodes),
         nodes_(addresses_.size()),
-        loop_(std::make_unique<FrameLoop>()) {}
+        loop_(std::make_unique<FrameLoop>()) {
+    for (const StoreAddress& node : options_.nodes) seeds_.push_back(StoreNodeSeed(Name(node)));
+  }
 
   Result<void> Start() {
     if (options_.tls) RETURN_IF_ERROR(loop_->UseTls(*options_.tls));
@@ -118,6 +120,13 @@ class FrameStoreClient final : public RemotePages {
   void Direct(std::span<const BlockKey> keys, const std::string& peer) override {
     const std::lock_guard lock(mutex_);
     directions_.Set(keys, AddressOf(peer));
+  }
+  std::optional<uint64_t> TargetOf(const BlockKey& key) const override {
+    if (seeds_.size() == 1) return std::nullopt;
+    if (!options_.peers) return StoreNodesOf(key, seeds_, 1)[0];
+    const std::lock_guard lock(mutex_);
+    const auto peer = directions_.Of(key);
+    return peer ? StoreNodeSeed(Name(*peer)) : 0;
   }
   std::vector<RemoteDone> Poll() override {
     const std::lock_guard lock(mutex_);
@@ -302,6 +311,7 @@ class FrameStoreClient final : public RemotePages {
 
   const StoreClientOptions options_;
   const Clock& clock_;
+  std::vector<uint64_t> seeds_;  // Of the nodes; since the start
   // The thread's own.
   std::unique_ptr<Transport> transport_;
   StorePool pool_;

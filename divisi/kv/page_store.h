@@ -46,6 +46,10 @@ class PageReader {
 // in turn. Where getting it takes long, that says what to get first.
 enum class PageUse { kWhole, kLayers };
 
+// Whether a put would be begun now. kLater: as many are under way as may be. kPaused: where the page
+// goes was late, away or full just now.
+enum class PutTurn { kNow, kLater, kPaused };
+
 // Blocking. Safe from any thread.
 class PageStore {
  public:
@@ -75,6 +79,11 @@ class PageStore {
     done(Put(header, payload));
   }
   virtual size_t most_puts() const { return 1; }
+  // Of BeginPut; one whose turn is not now fails at once.
+  virtual PutTurn TurnOf(const BlockKey& key) const {
+    (void)key;
+    return PutTurn::kNow;
+  }
   // Not found from now on; its room comes back when the last reader ends. Nothing for a key that is
   // not there.
   virtual void Remove(const BlockKey& key) = 0;

@@ -58,6 +58,11 @@ void RemoteHub::Direct(std::span<const BlockKey> keys, const std::string& peer) 
   pages_->Direct(keys, peer);
 }
 
+std::optional<uint64_t> RemoteHub::TargetOf(const BlockKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return pages_->TargetOf(key);
+}
+
 std::vector<RemoteHealth> RemoteHub::health() const {
   const std::lock_guard lock(mutex_);
   return pages_->health();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -48,6 +49,7 @@ class RemoteHub {
   void Has(std::vector<BlockKey> keys, Seconds deadline, Sink sink);
   void Remove(std::vector<BlockKey> keys, Seconds deadline);
   void Direct(std::span<const BlockKey> keys, const std::string& peer);
+  std::optional<uint64_t> TargetOf(const BlockKey& key) const;
   std::vector<RemoteHealth> health() const;
 
  private:

@@ -57,6 +57,16 @@ class ScriptedPool {
   std::atomic<bool> silent = false;  // Calls end at their deadline,
   std::atomic<bool> hold = false;    // and their memory is not released while this is so.
   std::atomic<int> error = 0;        // Instead of an answer: a Code.
+  std::atomic<int> targets = 0;      // Nodes, of which each key has one; 0: that is not told.
+  std::atomic<int> troubled = -1;    // The only one of them that is silent or answers so; -1: all.
+
+  // Whom a key's calls go to.
+  std::optional<uint64_t> TargetOf(const BlockKey& key) const {
+    return targets == 0 ? std::nullopt : std::optional<uint64_t>(key.bytes[0] % targets);
+  }
+  bool Troubles(const BlockKey& key) const {
+    return troubled < 0 || TargetOf(key) == static_cast<uint64_t>(troubled.load());
+  }
   std::atomic<int> gets = 0, puts = 0, asked = 0;  // Begun
   std::atomic<int> under_way = 0, most_under_way = 0;
 
@@ -102,6 +112,9 @@ class ScriptedPages final : public RemotePages {
     return Leave({.kind = 'r', .keys = std::move(keys)}, deadline);
   }
   uint64_t Clear(Seconds deadline) override { return Leave({.kind = 'c'}, deadline); }
+  std::optional<uint64_t> TargetOf(const BlockKey& key) const override {
+    return pool_->TargetOf(key);
+  }
   std::vector<RemoteDone> Poll() override {
     const std::lock_guard lock(mutex_);
     return std::exchange(done_, {});
@@ -158,9 +171,12 @@ class ScriptedPages final : public RemotePages {
       calls_.erase(call);
       return true;
     }
-    if (calls_.empty() || pool_->silent) return false;
-    const Call call = std::move(calls_.front());
-    calls_.erase(calls_.begin());
+    const auto next = std::ranges::find_if(calls_, [this](const Call& waiting) {
+      return !pool_->silent || waiting.keys.empty() || !pool_->Troubles(waiting.keys[0]);
+    });
+    if (next == calls_.end()) return false;
+    const Call call = std::move(*next);
+    calls_.erase(next);
     if (pool_->micros > 0) {
       changed_.wait_for(lock, std::chrono::microseconds(pool_->micros), [&] { return stop_; });
     }
@@ -174,7 +190,8 @@ class ScriptedPages final : public RemotePages {
   }
 
   RemoteDone Answer(const Call& call) {
-    if (pool_->error != 0) return {.error = Error{static_cast<Code>(pool_->error.load()), "so"}};
+    const bool trouble = call.keys.empty() || pool_->Troubles(call.keys[0]);
+    if (pool_->error != 0 && trouble) return {.error = Error{static_cast<Code>(pool_->error.load()), "so"}};
     RemoteDone done;
     if (call.kind == 'g') {
       const auto object = pool_->Of(call.keys[0]);

@@ -10,6 +10,7 @@
 #include "divisi/core/format.h"
 #include "divisi/kv/page_quarantine.h"
 #include "divisi/kv/remote_reader.h"
+#include "divisi/kv/remote_targets.h"
 
 namespace divisi {
 namespace {
@@ -35,22 +36,6 @@ int LayersOf(const RemoteStoreOptions& options) {
   return static_cast<int>(std::clamp<int64_t>(most, 1, options.shape.layers));
 }
 
-// What was late is left alone, longer each time.
-class Pause {
- public:
-  Pause(Seconds first, Seconds most) : first_(first), most_(most) {}
-  bool Holds(Seconds now) const { return now < until_; }
-  void Failed(Seconds now) {
-    if (Holds(now)) return;  // Of the same time.
-    length_ = std::clamp(length_ * 2, first_, most_);
-    until_ = now + length_;
-  }
-  void Ended() { length_ = Seconds(0); }
-
- private:
-  Seconds first_, most_, length_, until_;
-};
-
 }  // namespace
 
 struct RemotePageStore::State {
@@ -58,6 +43,7 @@ struct RemotePageStore::State {
   // nothing lands any more.
   struct Buffer {
     BlockKey key;
+    uint64_t target = 0;
     Part part;
     bool under_way = false;  // The get has not ended.
     bool released = true;    // Nothing lands any more.
@@ -71,14 +57,19 @@ struct RemotePageStore::State {
     bool Free() const { return !under_way && released && !claimed && !there; }
   };
 
+  struct PutCall {
+    BlockKey key;
+    uint64_t target = 0;
+    Bytes length;
+  };
+
   explicit State(const RemoteStoreOptions& options)
-      : get_pause(options.first_pause, options.most_pause),
-        put_pause(options.first_pause, options.most_pause),
+      : targets(options.first_pause, options.most_pause),
         bad(static_cast<int64_t>(options.most_bad)) {}
 
   void GetEnded(size_t index, const RemoteDone& done, Seconds now);
-  Result<void> PutEnded(const BlockKey& key, Bytes bytes, const RemoteDone& done, Seconds now);
-  void CountLocked(const RemoteDone& done, const Part& part, Seconds now);
+  Result<void> PutEnded(const PutCall& call, const RemoteDone& done, Seconds now);
+  void CountLocked(const RemoteDone& done, const Buffer& buffer, Seconds now);
   std::optional<size_t> HintedLocked(const BlockKey& key, const Part& part) const;
   std::optional<size_t> FreeLocked() const;
   bool DropOldestLocked();
@@ -91,7 +82,7 @@ struct RemotePageStore::State {
   int waiting_for_buffer = 0;
   std::vector<BlockKey> lost_copies;
   uint64_t gets_begun = 0;
-  Pause get_pause, put_pause;
+  RemoteTargets targets;
   PageQuarantine bad;
   RemoteStoreStats stats;
 };
@@ -101,7 +92,7 @@ void RemotePageStore::State::GetEnded(size_t index, const RemoteDone& done, Seco
   Buffer& buffer = buffers[index];
   buffer.released = done.released;
   if (done.ended) {
-    CountLocked(done, buffer.part, now);
+    CountLocked(done, buffer, now);
     const bool lost = done.copy_lost && buffer.part.skip.value == 0;
     if (lost && lost_copies.size() < kMostLostCopies) lost_copies.push_back(buffer.key);
     buffer.under_way = false;
@@ -114,17 +105,18 @@ void RemotePageStore::State::GetEnded(size_t index, const RemoteDone& done, Seco
   if (buffer.claimed || waiting_for_buffer > 0) changed.notify_all();
 }
 
-void RemotePageStore::State::CountLocked(const RemoteDone& done, const Part& part, Seconds now) {
+void RemotePageStore::State::CountLocked(const RemoteDone& done, const Buffer& buffer,
+                                         Seconds now) {
   if (!done.error) {
     ++stats.hits;
-    stats.got += std::min(done.length, part.length);
-    get_pause.Ended();
+    stats.got += std::min(done.length, buffer.part.length);
+    targets.GetEnded(buffer.target);
   } else if (done.error->code == Code::kNotFound) {
     ++stats.misses;
-    get_pause.Ended();
+    targets.GetEnded(buffer.target);
   } else if (done.error->code == Code::kDeadlineExceeded) {
     ++stats.late;
-    get_pause.Failed(now);
+    targets.GetLate(buffer.target, now);
   } else {
     ++stats.failed;
   }
@@ -208,6 +200,7 @@ Seconds RemotePageStore::Until(Seconds end) const {
 void RemotePageStore::BeginGet(size_t index, const BlockKey& key, const Part& part) {
   State::Buffer& buffer = state_->buffers[index];
   buffer = {.key = key,
+            .target = hub_->TargetOf(key).value_or(0),
             .part = part,
             .under_way = true,
             .released = false,
@@ -232,7 +225,9 @@ void RemotePageStore::WontOpen(const BlockKey& key) {
 bool RemotePageStore::Hint(const BlockKey& key, const Part& part) {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
-  if (s.get_pause.Holds(hub_->clock().Now()) || s.bad.Holds(key, Tier::kRemote)) return true;
+  const uint64_t target = hub_->TargetOf(key).value_or(0);
+  const bool paused = s.targets.GetsPause(target, hub_->clock().Now());
+  if (paused || s.bad.Holds(key, Tier::kRemote)) return true;
   if (s.HintedLocked(key, part)) return true;
   const auto free = s.FreeLocked();
   if (!free) return false;
@@ -259,10 +254,11 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Sec
   if (s.bad.Holds(key, Tier::kRemote)) {
     return Error{Code::kNotFound, Format("remote pool: page {} failed a check before", key.Hex())};
   }
+  const uint64_t target = hub_->TargetOf(key).value_or(0);
   auto index = s.HintedLocked(key, part);
   while (!index) {
     const Seconds now = clock.Now();
-    if (s.get_pause.Holds(now)) {
+    if (s.targets.GetsPause(target, now)) {
       ++s.stats.skipped;
       return Error{Code::kUnavailable, "the remote pool was late just now"};
     }
@@ -377,15 +373,16 @@ void RemotePageStore::BeginPut(const PageHeader& header, std::span<const std::by
     return done(Error{Code::kInvalidArgument,
                       Format("remote pool: page {} has another shape or model", header.key.Hex())});
   }
-  if (auto admitted = AdmitPut(header.key); !admitted) return done(std::move(admitted));
+  const uint64_t target = hub_->TargetOf(header.key).value_or(0);
+  if (auto admitted = AdmitPut(header.key, target); !admitted) return done(std::move(admitted));
   const auto object =
       std::make_shared<const std::vector<std::byte>>(EncodePageObject(header, payload));
   // Holds the object until the pool has let go of it.
+  const State::PutCall call{header.key, target, Bytes(static_cast<int64_t>(object->size()))};
   hub_->Put(header.key, *object, options_.put,
-            [state = state_, object, key = header.key, done = std::move(done),
+            [state = state_, object, call, done = std::move(done),
              clock = &hub_->clock()](const RemoteDone& end) {
-              const Bytes bytes(static_cast<int64_t>(object->size()));
-              const auto put = state->PutEnded(key, bytes, end, clock->Now());
+              const auto put = state->PutEnded(call, end, clock->Now());
               if (end.ended) done(put);
             });
 }
@@ -409,8 +406,22 @@ Result<void> RemotePageStore::Put(const PageHeader& header, std::span<const std:
   return Error{Code::kDeadlineExceeded, "remote pool: it did not answer in time"};
 }
 
+// Of one node's puts half may be open at most, so that one that is late leaves others their share;
+// and one, until it ends well, after some that failed.
+PutTurn RemotePageStore::TurnOf(const BlockKey& key) const {
+  const auto target = hub_->TargetOf(key);
+  const std::lock_guard lock(state_->mutex);
+  const State& s = *state_;
+  const uint64_t number = target.value_or(0);
+  if (s.targets.PutsPause(number, hub_->clock().Now())) return PutTurn::kPaused;
+  size_t most = target ? std::max<size_t>(options_.most_puts / 2, 1) : options_.most_puts;
+  if (s.targets.PutsFail(number)) most = 1;
+  const bool full = s.puts_open >= options_.most_puts || s.targets.PutsOpen(number) >= most;
+  return full ? PutTurn::kLater : PutTurn::kNow;
+}
+
 // Counts a put as begun.
-Result<void> RemotePageStore::AdmitPut(const BlockKey& key) {
+Result<void> RemotePageStore::AdmitPut(const BlockKey& key, uint64_t target) {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
   if (s.bad.Bars(key, Tier::kRemote)) {
@@ -418,30 +429,37 @@ Result<void> RemotePageStore::AdmitPut(const BlockKey& key) {
                  Format("remote pool: page {} never comes out whole", key.Hex())};
   }
   const bool full = s.puts_open >= options_.most_puts;
-  if (full || s.put_pause.Holds(hub_->clock().Now())) {
+  const Seconds now = hub_->clock().Now();
+  if (full || s.targets.PutsPause(target, now)) {
     ++s.stats.skipped;
     return Error{Code::kResourceExhausted, full ? "remote pool: it still reads puts that were late"
                                                 : "remote pool: it was late or full just now"};
   }
   ++s.puts_open;
+  s.targets.PutBegun(target, now);
   return {};
 }
 
-Result<void> RemotePageStore::State::PutEnded(const BlockKey& key, Bytes bytes,
-                                              const RemoteDone& done, Seconds now) {
+Result<void> RemotePageStore::State::PutEnded(const PutCall& call, const RemoteDone& done,
+                                              Seconds now) {
   const std::lock_guard lock(mutex);
-  if (done.released) --puts_open;
+  if (done.released) {
+    --puts_open;
+    targets.PutReleased(call.target);
+  }
   if (!done.ended) return {};
   if (done.error) {
     ++stats.puts_failed;
     const Code code = done.error->code;
-    if (code == Code::kDeadlineExceeded || code == Code::kResourceExhausted) put_pause.Failed(now);
+    const bool of_the_node = code == Code::kDeadlineExceeded || code == Code::kResourceExhausted ||
+                             code == Code::kUnavailable;
+    if (of_the_node) targets.PutFailed(call.target, now);
     return WithContext(*done.error, "remote pool");
   }
   ++stats.puts;
-  stats.put += bytes;
-  put_pause.Ended();
-  bad.Rewritten(key, Tier::kRemote);
+  stats.put += call.length;
+  targets.PutEnded(call.target);
+  bad.Rewritten(call.key, Tier::kRemote);
   return {};
 }
 

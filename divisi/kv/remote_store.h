@@ -4,9 +4,9 @@
 //
 // Opening and reading get; hints begin gets ahead, so that several are under way while one is
 // copied. All
-// waits are bounded: a get and a put end at their time, and a pool that was late is left alone for
-// a while, longer each time. A buffer whose get was given up is not used again before the pool
-// says that nothing lands there any more.
+// waits are bounded: a get and a put end at their time, and a node or peer that was late is left
+// alone for a while, longer each time, as is one that is away for puts. A buffer whose get was given
+// up is not used again before the pool says that nothing lands there any more.
 //
 // An object that fails its check is removed from the pool and not opened again until it is put
 // anew; after PageQuarantine::kMostRewrites of these it is not put any more.
@@ -67,6 +67,7 @@ class RemotePageStore final : public PageStore {
   void BeginPut(const PageHeader& header, std::span<const std::byte> payload,
                 PutDone done) override;
   size_t most_puts() const override { return options_.most_puts; }
+  PutTurn TurnOf(const BlockKey& key) const override;
   void Remove(const BlockKey& key) override;
   bool WillOpen(const BlockKey& key, PageUse use) override;
   void WontOpen(const BlockKey& key) override;
@@ -94,7 +95,7 @@ class RemotePageStore final : public PageStore {
   // Of the whole object, once the part is there.
   Result<Bytes> WaitFor(size_t buffer, Seconds until);
   Error Failed(const BlockKey& key, const Error& error);
-  Result<void> AdmitPut(const BlockKey& key);
+  Result<void> AdmitPut(const BlockKey& key, uint64_t target);
   bool Hint(const BlockKey& key, const Part& part);
   void Forget(const BlockKey& key, const Part& part);
   Result<size_t> Claim(const BlockKey& key, const Part& part, Seconds until);

@@ -297,6 +297,69 @@ TEST(RemoteStoreTest, AFullPoolIsNotAskedForEachPage) {
   EXPECT_TRUE(worker.Read(1).ok());  // Gets go on.
 }
 
+// Where a page goes decides, not where others do.
+TEST(RemoteStoreTest, ANodeThatIsAwayOrLatePausesPutsToItAlone) {
+  for (const bool late : {false, true}) {
+    SCOPED_TRACE(late);
+    const auto pool = std::make_shared<ScriptedPool>();
+    pool->targets = 2;
+    pool->troubled = 0;
+    Worker worker(
+        pool, 2,
+        {.put = Seconds(0.05), .most_puts = 4, .first_pause = Seconds(9), .most_pause = Seconds(9)});
+    if (late) {
+      pool->silent = true;
+    } else {
+      pool->error = static_cast<int>(Code::kUnavailable);
+    }
+    EXPECT_EQ(worker.store->TurnOf(Key(2)), PutTurn::kNow);
+    EXPECT_FALSE(worker.Put(2).ok());
+    EXPECT_EQ(worker.store->TurnOf(Key(2)), PutTurn::kPaused);
+    EXPECT_EQ(worker.store->TurnOf(Key(1)), PutTurn::kNow);
+    const int puts = pool->puts;
+    EXPECT_FALSE(worker.Put(4).ok());
+    EXPECT_EQ(pool->puts, puts);
+    EXPECT_TRUE(worker.Put(1).ok());
+    EXPECT_TRUE(worker.Put(3).ok());
+  }
+}
+
+TEST(RemoteStoreTest, OneNodesPutsLeaveOthersTheirShareAndOneTellsWhetherItIsBack) {
+  const auto pool = std::make_shared<ScriptedPool>();
+  pool->targets = 2;
+  pool->troubled = 0;
+  Worker worker(pool, 2,
+                {.put = Seconds(5),
+                 .most_puts = 4,
+                 .first_pause = Seconds(1e-3),
+                 .most_pause = Seconds(1e-3)});
+  const auto begin = [&](int number) {
+    const auto payload = NumberedPayload(number, kShape);
+    worker.store->BeginPut(NumberedPage(number, kShape), payload, [](const Result<void>&) {});
+  };
+  pool->silent = true;
+  begin(2);
+  EXPECT_EQ(worker.store->TurnOf(Key(4)), PutTurn::kNow);
+  begin(4);
+  EXPECT_EQ(worker.store->TurnOf(Key(6)), PutTurn::kLater);
+  EXPECT_EQ(worker.store->TurnOf(Key(1)), PutTurn::kNow);
+  pool->silent = false;
+  worker.Settle();
+  pool->error = static_cast<int>(Code::kUnavailable);
+  EXPECT_FALSE(worker.Put(6).ok());
+  pool->error = 0;
+  pool->silent = true;
+  while (worker.store->TurnOf(Key(6)) == PutTurn::kPaused) std::this_thread::yield();
+  begin(6);
+  EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kLater);
+  pool->silent = false;
+  worker.Settle();
+  EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kNow);
+  begin(8);
+  pool->silent = false;
+  worker.Settle();
+}
+
 // ---- Hints
 
 TEST(RemoteStoreTest, HintsKeepSeveralGetsUnderWayAndNoneIsLost) {

@@ -2,100 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <utility>
 
-#include "divisi/kv/page_saving.h"
+#include "divisi/kv/tier_io_state.h"
 
 namespace divisi {
 namespace {
-
-// After its deadline a load has this long to end by itself, with what it has, before it is given
-// up; and a thread that was told to stop, before it is said to hang. A run is read in far less.
-constexpr Seconds kGrace{0.05};
-
-struct LoadJob {
-  PageLoad load;
-  Landing landing;
-  bool reported = false;
-  Seconds given_up;  // When; where it was.
-};
-
-struct SaveJob {
-  std::optional<PageSave> save;  // None: a removal.
-  Tier tier = Tier::kDisk;       // Of a removal.
-  BlockKey key;
-  Landing landing;
-  bool reported = false;
-  Seconds since;  // When it was asked for; once it runs, of its start.
-};
 
 std::chrono::duration<double> Wait(Seconds time) {
   return std::chrono::duration<double>(std::clamp(time.value, 1e-4, 1.0));
 }
 
 }  // namespace
-
-// What the threads share with their owner. A method whose name ends in "Locked" wants the lock.
-struct TierIo::State : std::enable_shared_from_this<TierIo::State> {
-  explicit State(TierIoOptions given)
-      : options(std::move(given)), wake(std::exchange(options.wake, nullptr)) {}
-
-  void LoadLoop();
-  void SaveLoop();
-  void RunLoad(std::unique_lock<std::mutex>& lock);
-  void RunSave(std::unique_lock<std::mutex>& lock, std::shared_ptr<SaveJob> job);
-  std::shared_ptr<SaveJob> NextSaveLocked(Seconds now);
-  std::deque<std::shared_ptr<SaveJob>>::iterator NextSlowLocked();
-  void PutEnded(const std::shared_ptr<SaveJob>& job, const Result<void>& put);
-  // True: it did something else than waiting, and the caller looks again.
-  bool AttendLocked(std::unique_lock<std::mutex>& lock);
-  void WaitLocked(std::unique_lock<std::mutex>& lock);
-  void EndLateLocked(Seconds now);
-  void EndLateSavesLocked(Seconds now);
-  void EndLoadLocked(LoadJob& job, LoadDone done);
-  void GiveUpLocked(LoadJob& job, LoadEnd end, Seconds now);
-  void EndSaveLocked(SaveJob& job, SaveDone done);
-  void FailSaveLocked(SaveJob& job, const std::string& why);
-  bool LoadHangsLocked(Seconds now) const {
-    return loading && loading->reported && now - loading->given_up > kGrace;
-  }
-  bool SaveHangsLocked(Seconds now) const { return saving && now - saving->since > SaveTime(); }
-  bool SaveIsSlowLocked(Seconds now) const {
-    return saving && now - saving->since > options.device_wait;
-  }
-  static bool IsOfDevice(const SaveJob& job) { return job.save && job.save->from == Tier::kDevice; }
-  Seconds SaveTime() const { return options.save_time; }
-  bool LoadsLocked() const { return loading != nullptr || !loads.empty(); }
-  void TallyLocked(const LoadTally& tally);
-  void TallySaveLocked(const PageSave& save, const PageSaving& run, const SaveDone& done);
-  void AddReadLocked(size_t tier, Bytes bytes, Seconds time);
-
-  TierIoOptions options;
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  // Guarded by mutex.
-  std::deque<std::shared_ptr<LoadJob>> loads;
-  std::shared_ptr<LoadJob> loading;
-  std::deque<std::shared_ptr<SaveJob>> quick, slow;  // Into memory; others.
-  std::shared_ptr<SaveJob> saving;
-  std::vector<std::shared_ptr<SaveJob>> putting;  // Begun, of stores that take several
-  Seconds put_since;                              // Since when some are, or the last ended.
-  std::vector<LoadDone> loads_done;
-  std::vector<SaveDone> saves_done;
-  size_t loads_open = 0, saves_open = 0;  // Asked for and not yet taken.
-  TierIoStats stats;
-  std::array<MeasuredRate, kSources> read_rates, write_rates;
-  bool wake_due = false;
-  bool stopping = false;
-  bool load_thread_ended = false, save_thread_ended = false;
-
-  std::mutex wake_mutex;  // Never together with `mutex`.
-  std::function<void()> wake;
-
-  std::vector<std::byte> save_buffer;  // Of the saving thread alone.
-};
 
 // ---- The loading thread ----
 
@@ -161,127 +79,6 @@ void TierIo::State::GiveUpLocked(LoadJob& job, LoadEnd end, Seconds now) {
   EndLoadLocked(job, {.id = job.load.id, .end = end});
 }
 
-// ---- The saving thread ----
-
-void TierIo::State::SaveLoop() {
-  std::unique_lock lock(mutex);
-  while (!stopping) {
-    if (AttendLocked(lock)) continue;
-    if (auto job = NextSaveLocked(options.clock->Now())) {
-      RunSave(lock, std::move(job));
-    } else {
-      WaitLocked(lock);
-    }
-  }
-  save_thread_ended = true;
-  changed.notify_all();
-}
-
-std::shared_ptr<SaveJob> TierIo::State::NextSaveLocked(Seconds now) {
-  auto& queue = quick.empty() ? slow : quick;
-  const auto next = quick.empty() ? NextSlowLocked() : quick.begin();
-  if (next == queue.end()) return nullptr;
-  const bool stands_back = quick.empty() && (*next)->save && LoadsLocked();
-  if (stands_back && now - (*next)->since < options.patience) return nullptr;
-  auto job = std::move(*next);
-  queue.erase(next);
-  return job;
-}
-
-// The first whose store takes it now: others' wait for none of a store that has enough.
-std::deque<std::shared_ptr<SaveJob>>::iterator TierIo::State::NextSlowLocked() {
-  return std::ranges::find_if(slow, [&](const auto& job) {
-    const Tier tier = job->save ? job->save->to : job->tier;
-    const PageStore* store = options.stores.Of(tier);
-    if (store == nullptr || store->most_puts() <= 1) return true;
-    return putting.size() < store->most_puts();
-  });
-}
-
-void TierIo::State::RunSave(std::unique_lock<std::mutex>& lock, std::shared_ptr<SaveJob> job) {
-  job->since = options.clock->Now();
-  saving = job;
-  changed.notify_all();  // The other thread looks after this one's time.
-  PageStore* const store = options.stores.Of(job->save ? job->save->to : job->tier);
-  const bool several = job->save && store != nullptr && store->most_puts() > 1;
-  if (several) {
-    if (putting.empty()) put_since = job->since;
-    putting.push_back(job);
-  }
-  lock.unlock();
-  if (!job->save) {
-    if (store != nullptr) store->Remove(job->key);
-    lock.lock();
-    saving.reset();
-    return;
-  }
-  PageStore::PutDone later;
-  if (several) {
-    // Not an owner: the stores' own threads may not end the stores.
-    later = [state = weak_from_this(), job](const Result<void>& put) {
-      if (const auto there = state.lock()) there->PutEnded(job, put);
-    };
-  }
-  PageSaving run(*job->save, options, save_buffer, std::move(later));
-  SaveDone done = run.Run(job->landing);
-  lock.lock();
-  saving.reset();
-  TallySaveLocked(*job->save, run, done);
-  if (run.begun()) return;
-  if (several) std::erase(putting, job);
-  EndSaveLocked(*job, std::move(done));
-}
-
-void TierIo::State::PutEnded(const std::shared_ptr<SaveJob>& job, const Result<void>& put) {
-  const std::lock_guard lock(mutex);
-  if (std::erase(putting, job) == 0) return;  // It was late.
-  const PageSave& save = *job->save;
-  const Seconds now = options.clock->Now();
-  if (put.ok()) {
-    TierTraffic& traffic = stats.tiers[static_cast<size_t>(save.to)];
-    const Bytes bytes(options.terms.shape.PayloadBytes());
-    traffic.written += bytes;
-    traffic.writing += now - put_since;
-    ++traffic.pages_written;
-    write_rates[static_cast<size_t>(save.to)].Add(bytes, now - put_since);
-    put_since = now;
-  }
-  SaveDone done{.id = save.id, .key = save.header.key, .from = save.from, .to = save.to};
-  done.ok = put.ok();
-  if (!put) done.why = put.error().message;
-  EndSaveLocked(*job, std::move(done));
-  changed.notify_all();
-}
-
-void TierIo::State::TallySaveLocked(const PageSave& save, const PageSaving& run,
-                                    const SaveDone& done) {
-  const auto from = static_cast<size_t>(save.from), to = static_cast<size_t>(save.to);
-  if (run.reading() > Seconds(0)) AddReadLocked(from, run.bytes(), run.reading());
-  stats.tiers[from].pages_bad += done.source_bad;
-  if (run.writing() == Seconds(0)) return;
-  TierTraffic& traffic = stats.tiers[to];
-  traffic.written += run.bytes();
-  traffic.writing += run.writing();
-  ++traffic.pages_written;
-  write_rates[to].Add(run.bytes(), run.writing());
-}
-
-void TierIo::State::EndSaveLocked(SaveJob& job, SaveDone done) {
-  if (std::exchange(job.reported, true)) return;
-  ++stats.saves;
-  stats.saves_failed += !done.ok;
-  saves_done.push_back(std::move(done));
-  wake_due = true;
-}
-
-void TierIo::State::FailSaveLocked(SaveJob& job, const std::string& why) {
-  if (!job.save || job.reported) return;
-  const PageSave& save = *job.save;
-  job.landing.GiveUp();
-  EndSaveLocked(
-      job, {.id = save.id, .key = save.header.key, .from = save.from, .to = save.to, .why = why});
-}
-
 // ---- Both threads, and their owner ----
 
 bool TierIo::State::AttendLocked(std::unique_lock<std::mutex>& lock) {
@@ -297,9 +94,10 @@ bool TierIo::State::AttendLocked(std::unique_lock<std::mutex>& lock) {
 }
 
 // Until something changes, or the next deadline: of the other thread's work, too, which may hang.
+// That a store takes puts again is no such change.
 void TierIo::State::WaitLocked(std::unique_lock<std::mutex>& lock) {
   const auto next_slow = NextSlowLocked();
-  if (!LoadsLocked() && saving == nullptr && next_slow == slow.end() && putting.empty()) {
+  if (!LoadsLocked() && saving == nullptr && slow.empty() && putting.empty()) {
     changed.wait(lock);
     return;
   }
@@ -314,8 +112,11 @@ void TierIo::State::WaitLocked(std::unique_lock<std::mutex>& lock) {
     next = std::min(next, saving->since + options.device_wait - now);
   }
   for (const auto& job : putting) next = std::min(next, job->since + SaveTime() - now);
-  if (next_slow != slow.end() && !saving)
+  if (next_slow == slow.end()) {
+    if (!slow.empty()) next = std::min(next, kLookAgain);
+  } else if (!saving) {
     next = std::min(next, (*next_slow)->since + options.patience - now);
+  }
   changed.wait_for(lock, Wait(next));
 }
 
@@ -329,30 +130,6 @@ void TierIo::State::EndLateLocked(Seconds now) {
     return true;
   });
   EndLateSavesLocked(now);
-}
-
-void TierIo::State::EndLateSavesLocked(Seconds now) {
-  if (SaveIsSlowLocked(now)) {
-    for (auto* queue : {&quick, &slow}) {
-      std::erase_if(*queue, [&](const auto& job) {
-        if (IsOfDevice(*job)) FailSaveLocked(*job, "one before it takes too long");
-        return IsOfDevice(*job);
-      });
-    }
-  }
-  std::erase_if(putting, [&](const auto& job) {
-    const bool late = job != saving && now - job->since > SaveTime();
-    if (late) FailSaveLocked(*job, Format("not done within {}", HumanSeconds(SaveTime())));
-    return late;
-  });
-  if (!SaveHangsLocked(now)) return;
-  FailSaveLocked(*saving, Format("not done within {}", HumanSeconds(SaveTime())));
-  for (auto* queue : {&quick, &slow}) {
-    std::erase_if(*queue, [&](const auto& job) {
-      FailSaveLocked(*job, "one before it hangs");
-      return job->save.has_value();
-    });
-  }
 }
 
 TierIo::TierIo(TierIoOptions options) : state_(std::make_shared<State>(std::move(options))) {
@@ -425,6 +202,7 @@ Result<void> TierIo::Save(PageSave save) {
   ++state_->saves_open;
   const bool quick = save.from == Tier::kDevice && save.to == Tier::kHost;
   auto job = std::make_shared<SaveJob>();
+  job->tier = save.to;
   job->save = std::move(save);
   job->since = state_->options.clock->Now();
   (quick ? state_->quick : state_->slow).push_back(std::move(job));

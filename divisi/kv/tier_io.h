@@ -2,7 +2,8 @@
 // demotes, promotes and removes. Whoever decides asks without waiting and polls for results.
 //
 // A store that takes several puts at a time (PageStore::most_puts) is given as many; the saving
-// thread goes on meanwhile.
+// thread goes on meanwhile. What it takes not now (PageStore::TurnOf) waits, for the time of a save
+// at most (of the device: device_wait), and others pass.
 //
 // Bounds. A queue that is full refuses, at once. A load has a deadline, a save the time in
 // TierIoOptions; past it the asker has its answer even where the system's read or write never
@@ -56,6 +57,9 @@ struct TierIoOptions {
   LoadingTerms terms;
   size_t most_loads = 64;  // Asked for and not yet polled.
   size_t most_saves = 256;
+  // Saves that wait because where they go takes none now; of more the oldest fail, as soon as others
+  // are taken. Half of what a TierManager has on its way to the pool (TierOptions).
+  size_t most_paused = 16;
   Seconds save_time{30};  // Of one, from its start.
   // What is to be saved from the device waits no longer behind one that takes so long, since its
   // page can't be used again meanwhile; it is given up, and so are further ones until that ends.
