@@ -59,9 +59,11 @@ class ScriptedPool {
   std::atomic<int> error = 0;        // Instead of an answer: a Code.
   std::atomic<int> targets = 0;      // Nodes, of which each key has one; 0: that is not told.
   std::atomic<int> troubled = -1;    // The only one of them that is silent or answers so; -1: all.
+  std::atomic<int> directed = -1;    // Whom all keys' calls go to; -1: each key's to its own.
 
   // Whom a key's calls go to.
   std::optional<uint64_t> TargetOf(const BlockKey& key) const {
+    if (directed >= 0) return static_cast<uint64_t>(directed.load());
     return targets == 0 ? std::nullopt : std::optional<uint64_t>(key.bytes[0] % targets);
   }
   bool Troubles(const BlockKey& key) const {

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
-#include "divisi/kv/page_quarantine.h"
 #include "divisi/kv/remote_reader.h"
-#include "divisi/kv/remote_targets.h"
+#include "divisi/kv/remote_store_state.h"
 
 namespace divisi {
 namespace {
@@ -18,8 +15,6 @@ namespace {
 constexpr int64_t kStaging = int64_t{64} << 20;
 constexpr int64_t kFewest = 2, kMost = 64;
 constexpr int64_t kAlignment = 4096;
-// The pool ends each call in its time; a wait is this much longer, for busy machines.
-constexpr Seconds kSlack{1};
 constexpr Seconds kNoLimit{1e9};
 constexpr Seconds kRemove{5};
 // Kept until somebody takes them: more than come between two looks.
@@ -37,55 +32,6 @@ int LayersOf(const RemoteStoreOptions& options) {
 }
 
 }  // namespace
-
-struct RemotePageStore::State {
-  // free --BeginGet--> under way --ended--> there --claimed and read, or not wanted--> free, once
-  // nothing lands any more.
-  struct Buffer {
-    BlockKey key;
-    uint64_t target = 0;
-    Part part;
-    bool under_way = false;  // The get has not ended.
-    bool released = true;    // Nothing lands any more.
-    bool there = false;      // It ended well, and is of use.
-    bool claimed = false;    // By who opens it or reads it.
-    bool wanted = false;     // A hint: somebody will claim it.
-    uint64_t begun = 0;
-    Bytes length;
-    std::optional<Error> error;
-
-    bool Free() const { return !under_way && released && !claimed && !there; }
-  };
-
-  struct PutCall {
-    BlockKey key;
-    uint64_t target = 0;
-    Bytes length;
-  };
-
-  explicit State(const RemoteStoreOptions& options)
-      : targets(options.first_pause, options.most_pause),
-        bad(static_cast<int64_t>(options.most_bad)) {}
-
-  void GetEnded(size_t index, const RemoteDone& done, Seconds now);
-  Result<void> PutEnded(const PutCall& call, const RemoteDone& done, Seconds now);
-  void CountLocked(const RemoteDone& done, const Buffer& buffer, Seconds now);
-  std::optional<size_t> HintedLocked(const BlockKey& key, const Part& part) const;
-  std::optional<size_t> FreeLocked() const;
-  bool DropOldestLocked();
-
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  // Guarded by mutex.
-  std::vector<Buffer> buffers;
-  size_t puts_open = 0;
-  int waiting_for_buffer = 0;
-  std::vector<BlockKey> lost_copies;
-  uint64_t gets_begun = 0;
-  RemoteTargets targets;
-  PageQuarantine bad;
-  RemoteStoreStats stats;
-};
 
 void RemotePageStore::State::GetEnded(size_t index, const RemoteDone& done, Seconds now) {
   const std::lock_guard lock(mutex);
@@ -122,14 +68,22 @@ void RemotePageStore::State::CountLocked(const RemoteDone& done, const Buffer& b
   }
 }
 
-std::optional<size_t> RemotePageStore::State::HintedLocked(const BlockKey& key,
-                                                           const Part& part) const {
+std::optional<size_t> RemotePageStore::State::HintedLocked(const BlockKey& key, const Part& part,
+                                                           uint64_t target) const {
   for (size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
-    const bool free_to_take = !buffer.claimed && buffer.wanted;
+    const bool free_to_take = !buffer.claimed && buffer.wanted && buffer.target == target;
     if (free_to_take && buffer.part == part && buffer.key == key) return i;
   }
   return std::nullopt;
+}
+
+// Half of them: one that hangs keeps its buffers until nothing of it lands any more.
+bool RemotePageStore::State::HasShareLocked(uint64_t target) const {
+  const auto its = std::ranges::count_if(buffers, [target](const Buffer& buffer) {
+    return !buffer.Free() && buffer.target == target;
+  });
+  return static_cast<size_t>(its) < std::max<size_t>(buffers.size() / 2, 1);
 }
 
 std::optional<size_t> RemotePageStore::State::FreeLocked() const {
@@ -191,20 +145,19 @@ RemotePageStore::Part RemotePageStore::Layers(int first, int count) const {
 
 // Of a wait that begins now.
 Seconds RemotePageStore::Until(Seconds end) const {
-  return std::min(end, hub_->clock().Now() + options_.get + kSlack);
+  return std::min(end, hub_->clock().Now() + options_.get + kRemoteSlack);
 }
 
 // ---- Reading
 
-// Requires the lock, and a free buffer.
-void RemotePageStore::BeginGet(size_t index, const BlockKey& key, const Part& part) {
+// Requires the lock, and a free buffer that says of what.
+void RemotePageStore::BeginGet(size_t index) {
   State::Buffer& buffer = state_->buffers[index];
-  buffer = {.key = key,
-            .target = hub_->TargetOf(key).value_or(0),
-            .part = part,
-            .under_way = true,
-            .released = false,
-            .begun = ++state_->gets_begun};
+  const BlockKey key = buffer.key;
+  const Part part = buffer.part;
+  buffer.under_way = true;
+  buffer.released = false;
+  buffer.begun = ++state_->gets_begun;
   ++state_->stats.gets;
   // Of a whole object its own length, so that one that is too long is not taken for a good one.
   const auto to = At(index).first(static_cast<size_t>(part.length.value));
@@ -223,39 +176,42 @@ void RemotePageStore::WontOpen(const BlockKey& key) {
 }
 
 bool RemotePageStore::Hint(const BlockKey& key, const Part& part) {
+  const auto one = hub_->TargetOf(key);
+  const uint64_t target = one.value_or(0);
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
-  const uint64_t target = hub_->TargetOf(key).value_or(0);
   const bool paused = s.targets.GetsPause(target, hub_->clock().Now());
   if (paused || s.bad.Holds(key, Tier::kRemote)) return true;
-  if (s.HintedLocked(key, part)) return true;
+  if (s.HintedLocked(key, part, target)) return true;
   const auto free = s.FreeLocked();
-  if (!free) return false;
-  BeginGet(*free, key, part);
+  if (!free || (one && !s.HasShareLocked(target))) return false;
+  s.buffers[*free] = {.key = key, .target = target, .part = part};
+  BeginGet(*free);
   s.buffers[*free].wanted = true;
   return true;
 }
 
 void RemotePageStore::Forget(const BlockKey& key, const Part& part) {
   const std::lock_guard lock(state_->mutex);
-  const auto hinted = state_->HintedLocked(key, part);
-  if (!hinted) return;
-  State::Buffer& buffer = state_->buffers[*hinted];
-  state_->stats.unwanted += buffer.there;
-  buffer.wanted = buffer.there = false;
-  state_->changed.notify_all();
+  for (State::Buffer& buffer : state_->buffers) {  // Of whomever it was asked.
+    const bool hinted = !buffer.claimed && buffer.wanted;
+    if (!hinted || buffer.part != part || buffer.key != key) continue;
+    state_->stats.unwanted += buffer.there;
+    buffer.wanted = buffer.there = false;
+    state_->changed.notify_all();
+  }
 }
 
 // A buffer with the part, or on its way there; it is the caller's then.
 Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Seconds until) {
+  const uint64_t target = hub_->TargetOf(key).value_or(0);
   std::unique_lock lock(state_->mutex);
   State& s = *state_;
   const Clock& clock = hub_->clock();
   if (s.bad.Holds(key, Tier::kRemote)) {
     return Error{Code::kNotFound, Format("remote pool: page {} failed a check before", key.Hex())};
   }
-  const uint64_t target = hub_->TargetOf(key).value_or(0);
-  auto index = s.HintedLocked(key, part);
+  auto index = s.HintedLocked(key, part, target);
   while (!index) {
     const Seconds now = clock.Now();
     if (s.targets.GetsPause(target, now)) {
@@ -264,7 +220,8 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Sec
     }
     index = s.FreeLocked();
     if (index) {
-      BeginGet(*index, key, part);
+      s.buffers[*index] = {.key = key, .target = target, .part = part};
+      BeginGet(*index);
     } else if (now >= until) {
       ++s.stats.skipped;
       return Error{Code::kResourceExhausted, "all buffers of the remote pool are in use"};
@@ -363,104 +320,6 @@ void RemotePageStore::EndReading(size_t index) {
   State::Buffer& buffer = state_->buffers[index];
   buffer.claimed = buffer.wanted = buffer.there = false;
   state_->changed.notify_all();
-}
-
-// ---- Writing
-
-void RemotePageStore::BeginPut(const PageHeader& header, std::span<const std::byte> payload,
-                               PutDone done) {
-  if (header.shape != options_.shape || header.model != options_.model) {
-    return done(Error{Code::kInvalidArgument,
-                      Format("remote pool: page {} has another shape or model", header.key.Hex())});
-  }
-  const uint64_t target = hub_->TargetOf(header.key).value_or(0);
-  if (auto admitted = AdmitPut(header.key, target); !admitted) return done(std::move(admitted));
-  const auto object =
-      std::make_shared<const std::vector<std::byte>>(EncodePageObject(header, payload));
-  // Holds the object until the pool has let go of it.
-  const State::PutCall call{header.key, target, Bytes(static_cast<int64_t>(object->size()))};
-  hub_->Put(header.key, *object, options_.put,
-            [state = state_, object, call, done = std::move(done),
-             clock = &hub_->clock()](const RemoteDone& end) {
-              const auto put = state->PutEnded(call, end, clock->Now());
-              if (end.ended) done(put);
-            });
-}
-
-Result<void> RemotePageStore::Put(const PageHeader& header, std::span<const std::byte> payload) {
-  struct Call {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<Result<void>> end;
-  };
-  const auto call = std::make_shared<Call>();
-  BeginPut(header, payload, [call](Result<void> end) {
-    const std::lock_guard lock(call->mutex);
-    call->end = std::move(end);
-    call->changed.notify_one();
-  });
-  std::unique_lock lock(call->mutex);
-  call->changed.wait_for(lock, std::chrono::duration<double>((options_.put + kSlack).value),
-                         [&] { return call->end.has_value(); });
-  if (call->end) return *call->end;
-  return Error{Code::kDeadlineExceeded, "remote pool: it did not answer in time"};
-}
-
-// Of one node's puts half may be open at most, so that one that is late leaves others their share;
-// and one, until it ends well, after some that failed.
-PutTurn RemotePageStore::TurnOf(const BlockKey& key) const {
-  const auto target = hub_->TargetOf(key);
-  const std::lock_guard lock(state_->mutex);
-  const State& s = *state_;
-  const uint64_t number = target.value_or(0);
-  if (s.targets.PutsPause(number, hub_->clock().Now())) return PutTurn::kPaused;
-  size_t most = target ? std::max<size_t>(options_.most_puts / 2, 1) : options_.most_puts;
-  if (s.targets.PutsFail(number)) most = 1;
-  const bool full = s.puts_open >= options_.most_puts || s.targets.PutsOpen(number) >= most;
-  return full ? PutTurn::kLater : PutTurn::kNow;
-}
-
-// Counts a put as begun.
-Result<void> RemotePageStore::AdmitPut(const BlockKey& key, uint64_t target) {
-  const std::lock_guard lock(state_->mutex);
-  State& s = *state_;
-  if (s.bad.Bars(key, Tier::kRemote)) {
-    return Error{Code::kUnavailable,
-                 Format("remote pool: page {} never comes out whole", key.Hex())};
-  }
-  const bool full = s.puts_open >= options_.most_puts;
-  const Seconds now = hub_->clock().Now();
-  if (full || s.targets.PutsPause(target, now)) {
-    ++s.stats.skipped;
-    return Error{Code::kResourceExhausted, full ? "remote pool: it still reads puts that were late"
-                                                : "remote pool: it was late or full just now"};
-  }
-  ++s.puts_open;
-  s.targets.PutBegun(target, now);
-  return {};
-}
-
-Result<void> RemotePageStore::State::PutEnded(const PutCall& call, const RemoteDone& done,
-                                              Seconds now) {
-  const std::lock_guard lock(mutex);
-  if (done.released) {
-    --puts_open;
-    targets.PutReleased(call.target);
-  }
-  if (!done.ended) return {};
-  if (done.error) {
-    ++stats.puts_failed;
-    const Code code = done.error->code;
-    const bool of_the_node = code == Code::kDeadlineExceeded || code == Code::kResourceExhausted ||
-                             code == Code::kUnavailable;
-    if (of_the_node) targets.PutFailed(call.target, now);
-    return WithContext(*done.error, "remote pool");
-  }
-  ++stats.puts;
-  stats.put += call.length;
-  targets.PutEnded(call.target);
-  bad.Rewritten(call.key, Tier::kRemote);
-  return {};
 }
 
 void RemotePageStore::Remove(const BlockKey& key) { hub_->Remove({key}, kRemove); }

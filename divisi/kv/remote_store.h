@@ -104,7 +104,7 @@ class RemotePageStore final : public PageStore {
   Result<void> Copy(const PageHead& head, int first, std::span<const std::byte> from,
                     std::span<std::byte> to);
   Error Fail(const BlockKey& key, const Error& error);
-  void BeginGet(size_t buffer, const BlockKey& key, const Part& part);
+  void BeginGet(size_t buffer);
   void EndReading(size_t buffer);
   std::span<std::byte> At(size_t buffer) const;
 

@@ -206,6 +206,25 @@ TEST(RemoteStoreTest, ASilentPoolIsLeftAloneForAWhile) {
   EXPECT_TRUE(worker.Read(2).ok());
 }
 
+TEST(RemoteStoreTest, OneThatHangsHasHalfOfTheBuffersAndNoOthersPages) {
+  const auto pool = std::make_shared<ScriptedPool>();
+  pool->targets = 2;
+  pool->troubled = 0;
+  Worker worker(pool, 8, {.get = Seconds(0.1), .first_pause = Seconds(9), .most_pause = Seconds(9)});
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(worker.Put(i).ok());
+  pool->silent = pool->hold = true;
+  int hinted = 0;
+  for (int i = 0; i < 20; i += 2) hinted += worker.store->WillOpen(Key(i), PageUse::kWhole);
+  EXPECT_EQ(hinted, 4);
+  for (int i = 1; i < 20; i += 2) EXPECT_TRUE(worker.Read(i).ok()) << i;
+  EXPECT_EQ(worker.CodeOf(0), Code::kUnavailable);
+  EXPECT_EQ(worker.CodeOf(10), Code::kUnavailable);
+  EXPECT_EQ(worker.store->stats().skipped, 1);
+  for (int i = 1; i < 20; i += 2) EXPECT_TRUE(worker.Read(i).ok()) << i;
+  pool->silent = pool->hold = false;
+  worker.Settle();
+}
+
 TEST(RemoteStoreTest, WhoWaitsLessThanAGetTakesLetsItEndAlone) {
   const auto pool = std::make_shared<ScriptedPool>();
   Worker worker(pool, 1);
