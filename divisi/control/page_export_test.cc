@@ -79,7 +79,7 @@ struct Taker {
   }
   // Why it can't be read; none: it is what was put.
   std::optional<Code> Read(int number) {
-    auto reader = store->OpenWithin(KeyOf(number), Seconds(5), PageUse::kWhole);
+    auto reader = store->OpenWithin(KeyOf(number), {.within = Seconds(5)});
     if (!reader) return reader.error().code;
     EXPECT_EQ((*reader)->header(), HeaderOf(number));
     std::vector<std::byte> read(static_cast<size_t>(kShape.PayloadBytes()));

@@ -110,8 +110,9 @@ void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
   for (size_t page = 0; page < usable_ && !Stop(landing, clock); ++page) {
     const Seconds start = clock.Now();
     HintOpening(page);
-    auto reader = OpenPage(page, clock);
+    auto reader = OpenPage(page, landing, clock);
     tally_.reading[TierOf(page)] += clock.Now() - start;
+    if (landing.given_up()) continue;  // Which is nothing that the page has done.
     if (!reader) {
       CutAt(page, reader.error());
     } else {
@@ -155,7 +156,7 @@ Result<void> PageLoading::ReadPage(size_t page, Landing& landing, const Clock& c
   const Seconds start = clock.Now();
   const size_t tier = TierOf(page);
   const auto read = [&]() -> Result<void> {
-    ASSIGN_OR_RETURN(auto reader, OpenPage(page, clock));
+    ASSIGN_OR_RETURN(auto reader, OpenPage(page, landing, clock));
     readers_.push_back(std::move(reader));
     return ReadLayers(page, 0, terms_.shape.layers, landing);
   }();
@@ -164,13 +165,16 @@ Result<void> PageLoading::ReadPage(size_t page, Landing& landing, const Clock& c
   return read;
 }
 
-Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page, const Clock& clock) {
+Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page, const Landing& landing,
+                                                          const Clock& clock) {
   const LoadedPage& wanted = load_.pages[page];
   PageStore* store = StoreOf(page);
   if (store == nullptr) {
     return Error{Code::kNotFound, Format("there is no tier {}", TierName(wanted.tier))};
   }
-  ASSIGN_OR_RETURN(auto reader, store->OpenWithin(wanted.key, load_.deadline - clock.Now(), use()));
+  ASSIGN_OR_RETURN(auto reader, store->OpenWithin(wanted.key, {.within = load_.deadline - clock.Now(),
+                                                              .use = use(),
+                                                              .landing = &landing}));
   PageHeader asked{.shape = terms_.shape,
                    .position = load_.position + static_cast<int64_t>(page) * terms_.shape.tokens,
                    .key = wanted.key,

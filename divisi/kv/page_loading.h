@@ -18,12 +18,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "divisi/core/clock.h"
+#include "divisi/kv/landing.h"
 #include "divisi/kv/layer_gate.h"
 #include "divisi/kv/page_store.h"
 #include "divisi/plan/kv_tiers.h"
@@ -73,32 +73,6 @@ struct LoadDone {
   Seconds took;  // From its start.
 };
 
-// Whether a load's pages may be written.
-class Landing {
- public:
-  // Calls fn and is true, unless the load was given up.
-  template <typename Fn>
-  bool Land(Fn fn) {
-    const std::lock_guard lock(mutex_);
-    if (given_up_) return false;
-    fn();
-    return true;
-  }
-  // From its return on nothing lands.
-  void GiveUp() {
-    const std::lock_guard lock(mutex_);
-    given_up_ = true;
-  }
-  bool given_up() const {
-    const std::lock_guard lock(mutex_);
-    return given_up_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  bool given_up_ = false;
-};
-
 // What was read of each tier, and how long that took.
 struct LoadTally {
   std::array<Bytes, kSources> read{};
@@ -133,7 +107,8 @@ class PageLoading {
 
  private:
   void OpenPages(Landing& landing, const Clock& clock);
-  Result<std::unique_ptr<PageReader>> OpenPage(size_t page, const Clock& clock);
+  Result<std::unique_ptr<PageReader>> OpenPage(size_t page, const Landing& landing,
+                                               const Clock& clock);
   void HintOpening(size_t page);
   void UnhintOpening(size_t page);
   void ReadPages(Landing& landing, const Clock& clock);

@@ -46,6 +46,14 @@ class PageReader {
 // in turn. Where getting it takes long, that says what to get first.
 enum class PageUse { kWhole, kLayers };
 
+class Landing;
+struct PageOpening {
+  Seconds within;  // Nothing is waited for longer, in what is read then, too.
+  PageUse use = PageUse::kWhole;
+  // Once given up nothing is waited for any more, as kCancelled. Outlives the reader; null: never.
+  const Landing* landing = nullptr;
+};
+
 // Whether a put would be begun now. kLater: as many are under way as may be. kPaused: where the page
 // goes was late, away or full just now.
 enum class PutTurn { kNow, kLater, kPaused };
@@ -58,11 +66,10 @@ class PageStore {
   // Errors: kNotFound; kDataLoss and kUnavailable as for ReadLayers; kResourceExhausted where too
   // many are open.
   virtual Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) = 0;
-  // The same for who does not wait longer than `time`, for what is read then, too.
-  virtual Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time,
-                                                         PageUse use) {
-    (void)time;
-    (void)use;
+  // The same for who does not wait as long as that may take.
+  virtual Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key,
+                                                         const PageOpening& opening) {
+    (void)opening;
     return Open(key);
   }
   // Stores the page whole, then makes it visible, or leaves no trace. Of a key that is there

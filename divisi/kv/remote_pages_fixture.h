@@ -55,6 +55,7 @@ class ScriptedPool {
   std::atomic<int> micros = 0;       // That each call takes, one after the other.
   std::atomic<bool> parts = false;   // It gives parts; to be set before the pool is made.
   std::atomic<bool> silent = false;  // Calls end at their deadline,
+  std::atomic<bool> silent_layers = false;  // As silent, of gets of what is behind the head.
   std::atomic<bool> hold = false;    // and their memory is not released while this is so.
   std::atomic<int> error = 0;        // Instead of an answer: a Code.
   std::atomic<int> targets = 0;      // Nodes, of which each key has one; 0: that is not told.
@@ -174,6 +175,7 @@ class ScriptedPages final : public RemotePages {
       return true;
     }
     const auto next = std::ranges::find_if(calls_, [this](const Call& waiting) {
+      if (waiting.skip && waiting.skip->value > 0 && pool_->silent_layers) return false;
       return !pool_->silent || waiting.keys.empty() || !pool_->Troubles(waiting.keys[0]);
     });
     if (next == calls_.end()) return false;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr PageShape kShape{.layers = 4, .layer_bytes = 4096};
 constexpr size_t kPage = 4 * 4096;
+constexpr PageOpening kByLayers{.within = Seconds(20), .use = PageUse::kLayers};
 
 // Of a get: so long that another thread acts before the next ones end, on a busy machine too.
 constexpr int kSlow = 20'000;  // Microseconds
@@ -135,7 +136,7 @@ TEST(RemotePartsTest, WithFewBuffersNothingIsGotTwice) {
 TEST(RemotePartsTest, AReaderTakesAllLayersAtOnceToo) {
   Worker worker(2);
   worker.Fill(1);
-  const auto reader = worker.store->OpenWithin(Key(0), Seconds(20), PageUse::kLayers);
+  const auto reader = worker.store->OpenWithin(Key(0), kByLayers);
   ASSERT_TRUE(reader.ok());
   (*reader)->WillRead(0, kShape.layers);
   std::vector<std::byte> got(kPage);
@@ -174,7 +175,7 @@ TEST(RemotePartsTest, ObjectsOfAnotherLengthAreBad) {
     auto bad = good;
     bad.resize(length);
     worker.pool->Set(Key(1), bad);
-    const auto reader = worker.store->OpenWithin(Key(1), Seconds(20), PageUse::kLayers);
+    const auto reader = worker.store->OpenWithin(Key(1), kByLayers);
     ASSERT_FALSE(reader.ok());
     EXPECT_EQ(reader.error().code, Code::kDataLoss);
   }

@@ -41,9 +41,9 @@ class WholeReader final : public PageReader {
 // Of an object of which only the head is there: its layers come in parts.
 class PartReader final : public PageReader {
  public:
-  // until: nothing is waited for longer.
-  PartReader(RemotePageStore& store, PageHead head, Seconds until)
-      : store_(store), head_(std::move(head)), until_(until) {}
+  // wait: of all its reads.
+  PartReader(RemotePageStore& store, PageHead head, const RemotePageStore::Wait& wait)
+      : store_(store), head_(std::move(head)), wait_(wait) {}
   PartReader(const PartReader&) = delete;
   PartReader& operator=(const PartReader&) = delete;
   ~PartReader() override {
@@ -112,10 +112,10 @@ class PartReader final : public PageReader {
     const BlockKey& key = head_.header.key;
     const auto part = store_.Layers(run.first, run.count);
     std::erase(hinted_, part);
-    const Seconds until = store_.Until(until_);
-    ASSIGN_OR_RETURN(run.buffer, store_.Claim(key, part, until));
+    const auto wait = store_.Until(wait_.until, wait_.landing);
+    ASSIGN_OR_RETURN(run.buffer, store_.Claim(key, part, wait));
     there_.push_back(run);
-    if (const auto length = store_.WaitFor(run.buffer, until); !length) {
+    if (const auto length = store_.WaitFor(run.buffer, wait); !length) {
       return store_.Failed(key, length.error());
     }
     return {};
@@ -127,7 +127,7 @@ class PartReader final : public PageReader {
 
   RemotePageStore& store_;
   const PageHead head_;
-  const Seconds until_;
+  const RemotePageStore::Wait wait_;
   std::vector<Run> there_;  // Claimed
   std::vector<RemotePageStore::Part> hinted_;
 };

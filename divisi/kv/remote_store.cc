@@ -6,6 +6,7 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
+#include "divisi/kv/landing.h"
 #include "divisi/kv/remote_reader.h"
 #include "divisi/kv/remote_store_state.h"
 
@@ -16,6 +17,8 @@ constexpr int64_t kStaging = int64_t{64} << 20;
 constexpr int64_t kFewest = 2, kMost = 64;
 constexpr int64_t kAlignment = 4096;
 constexpr Seconds kNoLimit{1e9};
+// How often who waits sees whether it is given up: in less than TierIo takes it for one that hangs.
+constexpr Seconds kLook{0.01};
 constexpr Seconds kRemove{5};
 // Kept until somebody takes them: more than come between two looks.
 constexpr size_t kMostLostCopies = 4096;
@@ -105,6 +108,17 @@ bool RemotePageStore::State::DropOldestLocked() {
   return true;
 }
 
+Result<void> RemotePageStore::State::WaitLocked(std::unique_lock<std::mutex>& lock,
+                                                const Wait& wait, Seconds now) {
+  if (wait.landing != nullptr && wait.landing->given_up()) {
+    return Error{Code::kCancelled, "the load was given up"};
+  }
+  if (now >= wait.until) return Error{Code::kDeadlineExceeded, "it did not give the page in time"};
+  const Seconds time = std::min(wait.until - now, kLook);
+  changed.wait_for(lock, std::chrono::duration<double>(time.value));
+  return {};
+}
+
 Bytes RemotePageStore::MemoryFor(const PageShape& shape) {
   const int64_t bytes = RoundUp(ObjectBytes(shape));
   return Bytes(std::clamp(kStaging / bytes, kFewest, kMost) * bytes);
@@ -144,8 +158,8 @@ RemotePageStore::Part RemotePageStore::Layers(int first, int count) const {
 }
 
 // Of a wait that begins now.
-Seconds RemotePageStore::Until(Seconds end) const {
-  return std::min(end, hub_->clock().Now() + options_.get + kRemoteSlack);
+RemotePageStore::Wait RemotePageStore::Until(Seconds end, const Landing* landing) const {
+  return {std::min(end, hub_->clock().Now() + options_.get + kRemoteSlack), landing};
 }
 
 // ---- Reading
@@ -203,7 +217,7 @@ void RemotePageStore::Forget(const BlockKey& key, const Part& part) {
 }
 
 // A buffer with the part, or on its way there; it is the caller's then.
-Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Seconds until) {
+Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, const Wait& wait) {
   const uint64_t target = hub_->TargetOf(key).value_or(0);
   std::unique_lock lock(state_->mutex);
   State& s = *state_;
@@ -222,13 +236,14 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Sec
     if (index) {
       s.buffers[*index] = {.key = key, .target = target, .part = part};
       BeginGet(*index);
-    } else if (now >= until) {
-      ++s.stats.skipped;
-      return Error{Code::kResourceExhausted, "all buffers of the remote pool are in use"};
     } else if (!s.DropOldestLocked()) {
       ++s.waiting_for_buffer;
-      s.changed.wait_for(lock, std::chrono::duration<double>((until - now).value));
+      const auto waited = s.WaitLocked(lock, wait, now);
       --s.waiting_for_buffer;
+      if (waited) continue;
+      if (waited.error().code == Code::kCancelled) return waited.error();
+      ++s.stats.skipped;
+      return Error{Code::kResourceExhausted, "all buffers of the remote pool are in use"};
     }
   }
   s.buffers[*index].claimed = true;
@@ -236,16 +251,17 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, Sec
 }
 
 Result<std::unique_ptr<PageReader>> RemotePageStore::Open(const BlockKey& key) {
-  return OpenWithin(key, kNoLimit, PageUse::kWhole);
+  return OpenWithin(key, {.within = kNoLimit});
 }
 
-Result<std::unique_ptr<PageReader>> RemotePageStore::OpenWithin(const BlockKey& key, Seconds time,
-                                                                PageUse use) {
-  const Seconds end = hub_->clock().Now() + time, until = Until(end);
-  const Part part = Opening(use);
-  ASSIGN_OR_RETURN(const size_t index, Claim(key, part, until));
+Result<std::unique_ptr<PageReader>> RemotePageStore::OpenWithin(const BlockKey& key,
+                                                                const PageOpening& opening) {
+  const Seconds end = hub_->clock().Now() + opening.within;
+  const Wait wait = Until(end, opening.landing);
+  const Part part = Opening(opening.use);
+  ASSIGN_OR_RETURN(const size_t index, Claim(key, part, wait));
   auto head = [&]() -> Result<PageHead> {
-    ASSIGN_OR_RETURN(const Bytes length, WaitFor(index, until));
+    ASSIGN_OR_RETURN(const Bytes length, WaitFor(index, wait));
     const auto there = std::min(length, part.length);
     return Check(key, At(index).first(static_cast<size_t>(there.value)), length);
   }();
@@ -254,23 +270,23 @@ Result<std::unique_ptr<PageReader>> RemotePageStore::OpenWithin(const BlockKey& 
   }
   EndReading(index);
   if (!head) return Failed(key, head.error());
-  return std::unique_ptr<PageReader>(new PartReader(*this, std::move(*head), end));
+  const Wait rest{end, opening.landing};
+  return std::unique_ptr<PageReader>(new PartReader(*this, std::move(*head), rest));
 }
 
 Error RemotePageStore::Failed(const BlockKey& key, const Error& error) {
   if (error.code == Code::kDataLoss || error.code == Code::kOutOfRange) return Fail(key, error);
-  if (error.code == Code::kNotFound) return error;
+  if (error.code == Code::kNotFound || error.code == Code::kCancelled) return error;
   return {Code::kUnavailable, Format("remote pool: {}", error.message)};
 }
 
 // The object's length once it is there.
-Result<Bytes> RemotePageStore::WaitFor(size_t index, Seconds until) {
+Result<Bytes> RemotePageStore::WaitFor(size_t index, const Wait& wait) {
   std::unique_lock lock(state_->mutex);
   const State::Buffer& buffer = state_->buffers[index];
-  const double left = std::max((until - hub_->clock().Now()).value, 0.0);
-  state_->changed.wait_for(lock, std::chrono::duration<double>(left),
-                           [&] { return !buffer.under_way; });
-  if (buffer.under_way) return Error{Code::kUnavailable, "it did not give the page in time"};
+  while (buffer.under_way) {
+    RETURN_IF_ERROR(state_->WaitLocked(lock, wait, hub_->clock().Now()));
+  }
   if (buffer.error) return *buffer.error;
   return buffer.length;
 }

@@ -61,8 +61,8 @@ class RemotePageStore final : public PageStore {
 
   // Errors, beside PageStore's: kUnavailable where the pool is late, away, or was late just now.
   Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) override;
-  Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key, Seconds time,
-                                                 PageUse use) override;
+  Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key,
+                                                 const PageOpening& opening) override;
   Result<void> Put(const PageHeader& header, std::span<const std::byte> payload) override;
   void BeginPut(const PageHeader& header, std::span<const std::byte> payload,
                 PutDone done) override;
@@ -91,14 +91,18 @@ class RemotePageStore final : public PageStore {
   Part Layers(int first, int count) const;
   // The most of one part.
   int run() const { return run_; }
-  Seconds Until(Seconds end) const;
+  struct Wait {
+    Seconds until;
+    const Landing* landing = nullptr;
+  };
+  Wait Until(Seconds end, const Landing* landing) const;
   // Of the whole object, once the part is there.
-  Result<Bytes> WaitFor(size_t buffer, Seconds until);
+  Result<Bytes> WaitFor(size_t buffer, const Wait& wait);
   Error Failed(const BlockKey& key, const Error& error);
   Result<void> AdmitPut(const BlockKey& key, uint64_t target);
   bool Hint(const BlockKey& key, const Part& part);
   void Forget(const BlockKey& key, const Part& part);
-  Result<size_t> Claim(const BlockKey& key, const Part& part, Seconds until);
+  Result<size_t> Claim(const BlockKey& key, const Part& part, const Wait& wait);
   Result<PageHead> Check(const BlockKey& key, std::span<const std::byte> object,
                          Bytes length) const;
   Result<void> Copy(const PageHead& head, int first, std::span<const std::byte> from,

@@ -48,6 +48,8 @@ struct RemotePageStore::State {
   Result<void> PutEnded(const PutCall& call, const RemoteDone& done, Seconds now);
   void CountLocked(const RemoteDone& done, const Buffer& buffer, Seconds now);
   std::optional<size_t> HintedLocked(const BlockKey& key, const Part& part, uint64_t target) const;
+  // For a while, or until something changes. Errors: kCancelled, kDeadlineExceeded.
+  Result<void> WaitLocked(std::unique_lock<std::mutex>& lock, const Wait& wait, Seconds now);
   // Whether hints may take one more buffer for a target that is one of several.
   bool HasShareLocked(uint64_t target) const;
   std::optional<size_t> FreeLocked() const;

@@ -230,7 +230,7 @@ TEST(RemoteStoreTest, WhoWaitsLessThanAGetTakesLetsItEndAlone) {
   Worker worker(pool, 1);
   EXPECT_TRUE(worker.Put(1).ok());
   pool->micros = 300'000;
-  EXPECT_EQ(worker.store->OpenWithin(Key(1), Seconds(0.01), PageUse::kWhole).error().code,
+  EXPECT_EQ(worker.store->OpenWithin(Key(1), {.within = Seconds(0.01)}).error().code,
             Code::kUnavailable);
   EXPECT_EQ(worker.store->stats().buffers_used, 1);
   EXPECT_TRUE(worker.Read(1).ok());  // With the buffer that came back
@@ -253,7 +253,7 @@ TEST(RemoteStoreTest, ABufferIsNotUsedWhileLateBytesMayCome) {
   ASSERT_TRUE(Comes([&] { return !worker.CodeOf(2); }));
   const auto reader = worker.store->Open(Key(2));
   ASSERT_TRUE(reader.ok());
-  EXPECT_EQ(worker.store->OpenWithin(Key(3), Seconds(0.01), PageUse::kWhole).error().code,
+  EXPECT_EQ(worker.store->OpenWithin(Key(3), {.within = Seconds(0.01)}).error().code,
             Code::kResourceExhausted);
   pool->hold = false;  // The late bytes land, and the buffer comes back.
   EXPECT_TRUE(Comes([&] { return !worker.CodeOf(3); }));
