@@ -22,6 +22,11 @@ void PageQuarantine::Failed(const BlockKey& key, Tier tier) {
 void PageQuarantine::Rewritten(const BlockKey& key, Tier tier) {
   const auto found = entries_.find({key, tier});
   if (found != entries_.end()) found->second.rewritten = true;
+  if (tier != Tier::kHost) return;
+  const auto peers = entries_.find({key, Tier::kPeer});
+  if (peers == entries_.end()) return;
+  by_failure_.erase(peers->second.place);
+  entries_.erase(peers);
 }
 
 bool PageQuarantine::Holds(const BlockKey& key, Tier tier) const {

@@ -20,6 +20,8 @@ class PageQuarantine {
   explicit PageQuarantine(int64_t most_objects) : most_(most_objects) {}
 
   void Failed(const BlockKey& key, Tier tier);
+  // Of a page that host memory has again, what other workers had of it is forgotten, too: it is
+  // asked of them only when it is gone from there, and of whoever has it then.
   void Rewritten(const BlockKey& key, Tier tier);
 
   bool Holds(const BlockKey& key, Tier tier) const;  // Failed, and not rewritten since.

@@ -65,7 +65,7 @@ PutTurn RemotePageStore::TurnOf(const BlockKey& key) const {
 Result<void> RemotePageStore::AdmitPut(const BlockKey& key, uint64_t target) {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
-  if (s.bad.Bars(key, Tier::kRemote)) {
+  if (s.bad.Bars(PageAt(key, target), Tier::kRemote)) {
     return Error{Code::kUnavailable,
                  Format("remote pool: page {} never comes out whole", key.Hex())};
   }
@@ -100,7 +100,7 @@ Result<void> RemotePageStore::State::PutEnded(const PutCall& call, const RemoteD
   ++stats.puts;
   stats.put += call.length;
   targets.PutEnded(call.target);
-  bad.Rewritten(call.key, Tier::kRemote);
+  bad.Rewritten(PageAt(call.key, call.target), Tier::kRemote);
   return {};
 }
 

@@ -27,9 +27,7 @@ class WholeReader final : public PageReader {
     const auto layer = static_cast<size_t>(shape.layer_bytes);
     CHECK(first >= 0 && count >= 0 && first + count <= shape.layers &&
           to.size() == static_cast<size_t>(count) * layer);
-    const auto from =
-        store_.At(buffer_).subspan(kPageHeadBytes + static_cast<size_t>(first) * layer);
-    return store_.Copy(head_, first, from, to);
+    return store_.Copy(head_, first, buffer_, to);
   }
 
  private:
@@ -88,7 +86,7 @@ class PartReader final : public PageReader {
         RETURN_IF_ERROR(Await(run));
       }
       const auto bytes = static_cast<size_t>(run.count) * layer;
-      RETURN_IF_ERROR(store_.Copy(head_, run.first, store_.At(run.buffer), to.first(bytes)));
+      RETURN_IF_ERROR(store_.Copy(head_, run.first, run.buffer, to.first(bytes)));
       to = to.subspan(bytes);
     }
     Release();
@@ -116,7 +114,7 @@ class PartReader final : public PageReader {
     ASSIGN_OR_RETURN(run.buffer, store_.Claim(key, part, wait));
     there_.push_back(run);
     if (const auto length = store_.WaitFor(run.buffer, wait); !length) {
-      return store_.Failed(key, length.error());
+      return store_.Failed(run.buffer, length.error());
     }
     return {};
   }

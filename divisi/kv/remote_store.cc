@@ -195,7 +195,7 @@ bool RemotePageStore::Hint(const BlockKey& key, const Part& part) {
   const std::lock_guard lock(state_->mutex);
   State& s = *state_;
   const bool paused = s.targets.GetsPause(target, hub_->clock().Now());
-  if (paused || s.bad.Holds(key, Tier::kRemote)) return true;
+  if (paused || s.bad.Holds(PageAt(key, target), Tier::kRemote)) return true;
   if (s.HintedLocked(key, part, target)) return true;
   const auto free = s.FreeLocked();
   if (!free || (one && !s.HasShareLocked(target))) return false;
@@ -222,7 +222,7 @@ Result<size_t> RemotePageStore::Claim(const BlockKey& key, const Part& part, con
   std::unique_lock lock(state_->mutex);
   State& s = *state_;
   const Clock& clock = hub_->clock();
-  if (s.bad.Holds(key, Tier::kRemote)) {
+  if (s.bad.Holds(PageAt(key, target), Tier::kRemote)) {
     return Error{Code::kNotFound, Format("remote pool: page {} failed a check before", key.Hex())};
   }
   auto index = s.HintedLocked(key, part, target);
@@ -268,14 +268,18 @@ Result<std::unique_ptr<PageReader>> RemotePageStore::OpenWithin(const BlockKey& 
   if (head && part == Opening(PageUse::kWhole)) {
     return std::unique_ptr<PageReader>(new WholeReader(*this, index, std::move(*head)));
   }
+  if (!head) {
+    const Error error = Failed(index, head.error());
+    EndReading(index);
+    return error;
+  }
   EndReading(index);
-  if (!head) return Failed(key, head.error());
   const Wait rest{end, opening.landing};
   return std::unique_ptr<PageReader>(new PartReader(*this, std::move(*head), rest));
 }
 
-Error RemotePageStore::Failed(const BlockKey& key, const Error& error) {
-  if (error.code == Code::kDataLoss || error.code == Code::kOutOfRange) return Fail(key, error);
+Error RemotePageStore::Failed(size_t index, const Error& error) {
+  if (error.code == Code::kDataLoss || error.code == Code::kOutOfRange) return Fail(index, error);
   if (error.code == Code::kNotFound || error.code == Code::kCancelled) return error;
   return {Code::kUnavailable, Format("remote pool: {}", error.message)};
 }
@@ -308,23 +312,26 @@ Result<PageHead> RemotePageStore::Check(const BlockKey& key, std::span<const std
 }
 
 // Layers from `first` on. Errors: kDataLoss; the page is taken out of the pool then.
-Result<void> RemotePageStore::Copy(const PageHead& head, int first, std::span<const std::byte> from,
+Result<void> RemotePageStore::Copy(const PageHead& head, int first, size_t index,
                                    std::span<std::byte> to) {
   const auto layer = static_cast<size_t>(head.header.shape.layer_bytes);
+  const Bytes skip = Layers(first, 1).skip - state_->buffers[index].part.skip;  // Claimed: it stays.
+  auto from = At(index).subspan(static_cast<size_t>(skip.value));
   for (int i = first; !to.empty(); ++i, to = to.subspan(layer), from = from.subspan(layer)) {
     if (CopyWithSum(to.first(layer), from.first(layer)) == head.sums[static_cast<size_t>(i)]) {
       continue;
     }
-    return Fail(head.header.key, {Code::kDataLoss, Format("layer {} is not what was put", i)});
+    return Fail(index, {Code::kDataLoss, Format("layer {} is not what was put", i)});
   }
   return {};
 }
 
 // Takes a page that failed its check out of the pool.
-Error RemotePageStore::Fail(const BlockKey& key, const Error& error) {
+Error RemotePageStore::Fail(size_t index, const Error& error) {
+  const BlockKey key = state_->buffers[index].key;
   {
     const std::lock_guard lock(state_->mutex);
-    state_->bad.Failed(key, Tier::kRemote);
+    state_->bad.Failed(PageAt(key, state_->buffers[index].target), Tier::kRemote);
     ++state_->stats.bad;
   }
   hub_->Remove({key}, kRemove);

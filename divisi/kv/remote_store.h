@@ -9,7 +9,7 @@
 // up is not used again before the pool says that nothing lands there any more.
 //
 // An object that fails its check is removed from the pool and not opened again until it is put
-// anew; after PageQuarantine::kMostRewrites of these it is not put any more.
+// anew, or another node or peer is to have it; after PageQuarantine::kMostRewrites of these it is not put any more.
 #pragma once
 
 #include <memory>
@@ -98,16 +98,16 @@ class RemotePageStore final : public PageStore {
   Wait Until(Seconds end, const Landing* landing) const;
   // Of the whole object, once the part is there.
   Result<Bytes> WaitFor(size_t buffer, const Wait& wait);
-  Error Failed(const BlockKey& key, const Error& error);
+  // Of a claimed buffer.
+  Error Failed(size_t buffer, const Error& error);
   Result<void> AdmitPut(const BlockKey& key, uint64_t target);
   bool Hint(const BlockKey& key, const Part& part);
   void Forget(const BlockKey& key, const Part& part);
   Result<size_t> Claim(const BlockKey& key, const Part& part, const Wait& wait);
   Result<PageHead> Check(const BlockKey& key, std::span<const std::byte> object,
                          Bytes length) const;
-  Result<void> Copy(const PageHead& head, int first, std::span<const std::byte> from,
-                    std::span<std::byte> to);
-  Error Fail(const BlockKey& key, const Error& error);
+  Result<void> Copy(const PageHead& head, int first, size_t buffer, std::span<std::byte> to);
+  Error Fail(size_t buffer, const Error& error);
   void BeginGet(size_t buffer);
   void EndReading(size_t buffer);
   std::span<std::byte> At(size_t buffer) const;

@@ -12,6 +12,15 @@
 
 namespace divisi {
 
+// A page as one node or peer has it: that it is damaged there says nothing of others.
+inline BlockKey PageAt(const BlockKey& key, uint64_t target) {
+  BlockKey name = key;
+  for (size_t i = 0; i < sizeof target; ++i) {
+    name.bytes[i] ^= static_cast<uint8_t>(target >> (8 * i));
+  }
+  return name;
+}
+
 // The pool ends each call in its time; a wait is this much longer, for busy machines.
 inline constexpr Seconds kRemoteSlack{1};
 
@@ -64,7 +73,7 @@ struct RemotePageStore::State {
   std::vector<BlockKey> lost_copies;
   uint64_t gets_begun = 0;
   RemoteTargets targets;
-  PageQuarantine bad;
+  PageQuarantine bad;  // By PageAt
   RemoteStoreStats stats;
 };
 

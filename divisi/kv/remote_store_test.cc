@@ -127,6 +127,24 @@ TEST(RemoteStoreTest, ADamagedObjectIsRemovedAndNotReadAgainUntilPutAnew) {
   }
 }
 
+TEST(RemoteStoreTest, APageThatOnePeerHasDamagedIsReadOfAnother) {
+  const auto pool = std::make_shared<ScriptedPool>();
+  pool->directed = 1;
+  Worker worker(pool, 2);
+  const auto good = EncodePageObject(NumberedPage(1, kShape), NumberedPayload(1, kShape));
+  auto bad = good;
+  bad[kPageHeadBytes + 5] ^= std::byte{1};
+  pool->Set(Key(1), bad);
+  EXPECT_EQ(worker.CodeOf(1), Code::kDataLoss);
+  worker.Settle();
+  pool->Set(Key(1), good);
+  EXPECT_EQ(worker.CodeOf(1), Code::kNotFound);
+  pool->directed = 2;
+  EXPECT_TRUE(worker.Read(1).ok());
+  pool->directed = 1;
+  EXPECT_EQ(worker.CodeOf(1), Code::kNotFound);
+}
+
 TEST(RemoteStoreTest, ObjectsOfAnotherLengthAreBad) {
   const auto pool = std::make_shared<ScriptedPool>();
   const auto good = EncodePageObject(NumberedPage(1, kShape), NumberedPayload(1, kShape));
