@@ -32,6 +32,12 @@ const char* TierName(Tier tier) {
   return "unknown";
 }
 
+bool SaysOfPage(Tier tier, Code code) {
+  if (code == Code::kUnavailable) return tier != Tier::kRemote && tier != Tier::kPeer;
+  return code != Code::kResourceExhausted && code != Code::kDeadlineExceeded &&
+         code != Code::kCancelled;
+}
+
 PageStore* TierStores::Of(Tier tier) const {
   switch (tier) {
     case Tier::kDevice:

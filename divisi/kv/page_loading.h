@@ -58,10 +58,14 @@ struct PageLoad {
 
 enum class LoadEnd { kDone, kFailed, kLate, kCancelled };
 
+// Whether an error says something about the page: not what the system lacks, nor who was late or
+// away on the way to another process.
+bool SaysOfPage(Tier tier, Code code);
+
 struct BadPage {
   BlockKey key;
   Tier tier = Tier::kHost;
-  Code code = Code::kInternal;  // kResourceExhausted says nothing about the page.
+  Code code = Code::kInternal;  // Perhaps one that says nothing about the page.
   std::string why;
 };
 
@@ -69,6 +73,7 @@ struct LoadDone {
   uint64_t id = 0;
   LoadEnd end = LoadEnd::kDone;  // kDone: all pages.
   int64_t pages_ok = 0;          // The prefix that is there whole, and checked.
+  // Of this load, and what was found out of loads that were given up before.
   std::vector<BadPage> bad;
   Seconds took;  // From its start.
 };

@@ -34,7 +34,7 @@ Result<void> PageSaving::FromTier(PageStore& to) {
   const Seconds start = options_.clock->Now();
   auto header = ReadSource();
   if (!header) {
-    source_bad_ = header.error().code != Code::kResourceExhausted;
+    source_bad_ = SaysOfPage(save_.from, header.error().code);
     return header.error();
   }
   const Seconds read = options_.clock->Now();

@@ -9,6 +9,9 @@
 namespace divisi {
 namespace {
 
+// Pages that loads found bad after they were given up: several for each of most_loads.
+constexpr size_t kMostLateBad = 256;
+
 std::chrono::duration<double> Wait(Seconds time) {
   return std::chrono::duration<double>(std::clamp(time.value, 1e-4, 1.0));
 }
@@ -41,7 +44,9 @@ void TierIo::State::RunLoad(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   loading.reset();
   TallyLocked(run.tally());
-  for (const BadPage& bad : done.bad) ++stats.tiers[static_cast<size_t>(bad.tier)].pages_bad;
+  for (const BadPage& bad : done.bad) {
+    stats.tiers[static_cast<size_t>(bad.tier)].pages_bad += SaysOfPage(bad.tier, bad.code);
+  }
   EndLoadLocked(*job, std::move(done));
   changed.notify_all();  // Saves that stood back.
 }
@@ -60,7 +65,15 @@ void TierIo::State::AddReadLocked(size_t tier, Bytes bytes, Seconds time) {
 }
 
 void TierIo::State::EndLoadLocked(LoadJob& job, LoadDone done) {
-  if (std::exchange(job.reported, true)) return;
+  if (std::exchange(job.reported, true)) {
+    // Given up before; the next that ends tells what was found.
+    const size_t room = kMostLateBad - std::min(kMostLateBad, late_bad.size());
+    const auto count = static_cast<std::ptrdiff_t>(std::min(room, done.bad.size()));
+    late_bad.insert(late_bad.end(), done.bad.begin(), done.bad.begin() + count);
+    return;
+  }
+  done.bad.insert(done.bad.end(), late_bad.begin(), late_bad.end());
+  late_bad.clear();
   ++stats.loads;
   stats.loads_failed += done.end == LoadEnd::kFailed;
   stats.loads_late += done.end == LoadEnd::kLate;

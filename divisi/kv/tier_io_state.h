@@ -85,6 +85,7 @@ struct TierIo::State : std::enable_shared_from_this<TierIo::State> {
   Seconds put_begun;                              // The last that ended well.
   Seconds look_at;                                // For saves that nobody takes
   std::vector<LoadDone> loads_done;
+  std::vector<BadPage> late_bad;
   std::vector<SaveDone> saves_done;
   size_t loads_open = 0, saves_open = 0;  // Asked for and not yet taken.
   TierIoStats stats;

@@ -122,5 +122,41 @@ TEST_F(TierRemoteTest, ALoadThatWaitsForABufferEndsWhenItIsCancelled) {
   ExpectOthersGoOn();
 }
 
+TEST_F(TierRemoteTest, WhatALoadFindsAfterItWasGivenUpTheNextTells) {
+  Start();
+  inner_->Remove(Key(1));
+  trouble_->Hang();
+  ASSERT_TRUE(io_->Load(LoadOf(1, {Tier::kDisk, Tier::kDisk})).ok());
+  ASSERT_TRUE(Soon([&] { return trouble_->standing(); }));
+  io_->Cancel(1);
+  EXPECT_TRUE(Await()->bad.empty());
+  trouble_->Resume();
+  ASSERT_TRUE(Soon([&] { return io_->stats().loads_waiting == 0; }));
+  for (uint64_t id = 2; id < 4; ++id) {
+    ASSERT_TRUE(io_->Load(LoadOf(id, {Tier::kHost})).ok());
+    const auto done = Await();
+    EXPECT_EQ(done->end, LoadEnd::kDone);
+    ASSERT_EQ(done->bad.size(), id == 2 ? 1 : 0);
+  }
+  EXPECT_EQ(io_->stats().tiers[static_cast<size_t>(Tier::kDisk)].pages_bad, 1);
+}
+
+TEST_F(TierRemoteTest, OnlyWhatSaysSomethingOfAPageCountsAsBad) {
+  Start();
+  const auto bad = [&](Code code) {
+    pool_->error = static_cast<int>(code);
+    EXPECT_TRUE(io_->Load(LoadOf(1, {Tier::kRemote})).ok());
+    const auto done = Await();
+    EXPECT_EQ(done->end, LoadEnd::kFailed);
+    return io_->stats().tiers[static_cast<size_t>(Tier::kRemote)].pages_bad;
+  };
+  EXPECT_EQ(bad(Code::kUnavailable), 0);
+  EXPECT_EQ(bad(Code::kResourceExhausted), 0);
+  EXPECT_EQ(bad(Code::kNotFound), 1);
+  EXPECT_EQ(bad(Code::kDataLoss), 2);
+  EXPECT_FALSE(SaysOfPage(Tier::kDisk, Code::kResourceExhausted));
+  EXPECT_TRUE(SaysOfPage(Tier::kDisk, Code::kUnavailable));  // It could not be read.
+}
+
 }  // namespace
 }  // namespace divisi
