@@ -219,27 +219,42 @@ void StoreNode::Cancel(Client& client, const StoreCancel& cancel) {
 
 // ---- Gets
 
+// Where there is a source, room is short and clients take turns (ServeAll).
 void StoreNode::Serve(Clients::iterator client) {
-  Client& c = client->second;
-  if (c.state != State::kReady) return;
-  while (!c.waiting.empty()) {
-    if (c.reads > 0 && c.reading + c.waiting.front().room > kMaxStoreReading) return;
-    if (options_.source != nullptr && !Fetch(c.waiting.front().key)) return;
-    const StoreGet get = c.waiting.front();
-    c.waiting.pop_front();
-    if (!Send(client, get)) return;
+  if (options_.source != nullptr) return;
+  while (ServeOne(client) == Served::kOne) {
   }
 }
 
-// Whether any was served that waited for room or for others' turn.
+StoreNode::Served StoreNode::ServeOne(Clients::iterator client) {
+  Client& c = client->second;
+  if (c.state != State::kReady || c.waiting.empty()) return Served::kNone;
+  if (c.reads > 0 && c.reading + c.waiting.front().room > kMaxStoreReading) return Served::kNone;
+  if (options_.source != nullptr && !Fetch(c.waiting.front().key)) return Served::kNoRoom;
+  const StoreGet get = c.waiting.front();
+  c.waiting.pop_front();
+  return Send(client, get) ? Served::kOne : Served::kNone;
+}
+
+// One object for each client in turn, from the one after the last that had its turn on; who found no
+// room is the first when there is some. Whether any was served.
 bool StoreNode::ServeAll() {
   fetches_ = 0;
+  std::optional<Session> without_room;
   bool any = false;
-  for (auto client = clients_.begin(); client != clients_.end(); ++client) {
-    const size_t waiting = client->second.waiting.size();
-    Serve(client);
-    any = any || client->second.waiting.size() != waiting;
+  for (bool more = true; more;) {
+    more = false;
+    auto client = clients_.lower_bound(next_turn_);
+    for (size_t turn = clients_.size(); turn > 0; --turn, ++client) {
+      if (client == clients_.end()) client = clients_.begin();
+      const Served served = ServeOne(client);
+      if (served == Served::kOne) next_turn_ = client->first + 1;
+      if (served == Served::kNoRoom && !without_room) without_room = client->first;
+      more = more || served == Served::kOne;
+    }
+    any = any || more;
   }
+  if (without_room) next_turn_ = *without_room;
   return any;
 }
 

@@ -11,7 +11,7 @@
 // 3. An object is visible once it was checked whole (page_object.h), and unchanged from then on.
 // 4. Readers pin what they are sent until the write's end is known, which the Transport bounds.
 // 5. With a source the memory holds copies of what is being sent, and was lately. A get waits until
-//    there is room for its object; a put ends its session.
+//    there is room for its object, and clients take turns; a put ends its session.
 #pragma once
 
 #include <deque>
@@ -118,7 +118,9 @@ class StoreNode {
   void Place(Client& client, const StorePut& put, Seconds now);
   void Commit(Client& client, const StoreCommit& commit);
   void Cancel(Client& client, const StoreCancel& cancel);
+  enum class Served { kOne, kNone, kNoRoom };
   void Serve(Clients::iterator client);
+  Served ServeOne(Clients::iterator client);
   bool ServeAll();
   bool Fetch(const BlockKey& key);
   bool Send(Clients::iterator client, const StoreGet& get);
@@ -147,6 +149,7 @@ class StoreNode {
   Seconds check_at_;
   bool holds_ = false;
   int fetches_ = 0;  // Since the last Step
+  Session next_turn_ = 0;
 };
 
 }  // namespace divisi
