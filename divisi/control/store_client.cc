@@ -4,13 +4,12 @@
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <set>
 #include <thread>
-#include <unordered_map>
 
 #include "divisi/control/cluster_message.h"
+#include "divisi/control/peer_directions.h"
 #include "divisi/core/format.h"
 #include "divisi/kv/store_pool.h"
 #include "divisi/net/wake_bell.h"
@@ -30,27 +29,8 @@ std::string Name(const StoreAddress& address) {
 
 // A session with a peer that is not asked ends after this.
 constexpr Seconds kPeerIdle{60};
-// Keys whose peer is remembered: those of a hundred long prompts. The oldest go first.
+// Keys whose peer is remembered: those of a hundred long prompts.
 constexpr size_t kMostDirections = size_t{1} << 17;
-
-// Which peer has a key, as was told last.
-class Directions {
- public:
-  void Set(std::span<const BlockKey> keys, const StoreAddress& peer) {
-    for (const BlockKey& key : keys) {
-      if (by_key_.insert_or_assign(key, peer).second) order_.push_back(key);
-    }
-    for (; order_.size() > kMostDirections; order_.pop_front()) by_key_.erase(order_.front());
-  }
-  std::optional<StoreAddress> Of(const BlockKey& key) const {
-    const auto found = by_key_.find(key);
-    return found == by_key_.end() ? std::nullopt : std::optional(found->second);
-  }
-
- private:
-  std::unordered_map<BlockKey, StoreAddress, BlockKeyHash> by_key_;
-  std::deque<BlockKey> order_;
-};
 
 // HOST:PORT; of a port that is none, 0.
 StoreAddress AddressOf(const std::string& peer) {
@@ -326,7 +306,7 @@ class FrameStoreClient final : public RemotePages {
   std::vector<RemoteDone> done_;
   std::vector<RemoteHealth> health_;
   uint64_t last_call_ = 0;
-  Directions directions_;
+  PeerDirections directions_{kMostDirections};
 
   std::unique_ptr<FrameLoop> loop_;  // Its thread uses what is above.
   std::thread thread_;
