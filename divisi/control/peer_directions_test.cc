@@ -9,9 +9,11 @@ namespace {
 
 using Address = PeerDirections::Address;
 
-std::vector<BlockKey> Keys(uint8_t from, uint8_t to) {
+BlockKey Key(int number) { return {.bytes = {static_cast<uint8_t>(number)}}; }
+
+std::vector<BlockKey> Keys(int from, int to) {
   std::vector<BlockKey> keys;
-  for (uint8_t i = from; i < to; ++i) keys.push_back({.bytes = {i}});
+  for (int i = from; i < to; ++i) keys.push_back(Key(i));
   return keys;
 }
 
@@ -20,9 +22,9 @@ TEST(PeerDirectionsTest, TheLastWordCounts) {
   const Address one{"10.0.0.1", 1}, other{"10.0.0.2", 2};
   directions.Set(Keys(0, 4), one);
   directions.Set(Keys(2, 6), other);
-  EXPECT_EQ(directions.Of(Keys(1, 2)[0]), one);
-  EXPECT_EQ(directions.Of(Keys(2, 3)[0]), other);
-  EXPECT_EQ(directions.Of(Keys(6, 7)[0]), std::nullopt);
+  EXPECT_EQ(directions.Of(Key(1)), one);
+  EXPECT_EQ(directions.Of(Key(2)), other);
+  EXPECT_EQ(directions.Of(Key(6)), std::nullopt);
 }
 
 // However old it is otherwise.
@@ -32,13 +34,13 @@ TEST(PeerDirectionsTest, WhatWasToldAgainStays) {
   directions.Set(Keys(0, 8), one);
   directions.Set(Keys(0, 3), one);
   directions.Set(Keys(8, 12), other);
-  for (uint8_t i = 0; i < 12; ++i) {
+  for (int i = 0; i < 12; ++i) {
     const bool stays = i < 3 || i >= 7;
-    EXPECT_EQ(directions.Of(Keys(i, i + 1)[0]).has_value(), stays) << int{i};
+    EXPECT_EQ(directions.Of(Key(i)).has_value(), stays) << i;
   }
   directions.Set(Keys(20, 40), other);
-  EXPECT_FALSE(directions.Of(Keys(20, 21)[0]).has_value());
-  EXPECT_TRUE(directions.Of(Keys(39, 40)[0]).has_value());
+  EXPECT_FALSE(directions.Of(Key(20)).has_value());
+  EXPECT_TRUE(directions.Of(Key(39)).has_value());
 }
 
 }  // namespace

@@ -111,8 +111,8 @@ class EventSubscriber {
   Result<SourceId> Follow(const EventSource& source);
   // No update of it is taken after.
   void Drop(SourceId source);
-  // Updates since, each source's in order. Beyond kMostQueued events nothing more is read until
-  // they are taken; what publishers then drop is asked for later.
+  // Updates since, each source's in order. Beyond kMostQueued blocks that they tell of nothing more
+  // is read until they are taken; what publishers then drop is asked for later.
   std::vector<SourceUpdate> Take();
   static constexpr size_t kMostQueued = size_t{1} << 18;
   // As of the last tenth of a second.

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "divisi/core/format.h"
 #include "divisi/kv/event_socket.h"
@@ -19,6 +20,32 @@ constexpr int kHighWater = 100'000;
 constexpr Seconds kSleep{0.1};  // Also how old a status may be.
 // Messages of one source before the others have their turn.
 constexpr int kMessagesAtATime = 256;
+
+// What an update takes until it is taken, in blocks: hashes of up to 64 bytes, 16 tokens, or 64
+// bytes of what is unknown; and 1 for itself and each event.
+struct Blocks {
+  size_t operator()(const StoredEvent& event) const {
+    const size_t extras = event.extra_keys ? event.extra_keys->size() : 0;
+    return event.hashes.size() + event.tokens.size() / kBlockTokens + extras + Of(event.more);
+  }
+  size_t operator()(const RemovedEvent& event) const {
+    return event.hashes.size() + Of(event.more);
+  }
+  size_t operator()(const ClearedEvent& event) const { return Of(event.more); }
+  size_t operator()(const OtherEvent& event) const { return event.value.size() / kMaxHashBytes; }
+
+  static size_t Of(const std::vector<EventField>& fields) {
+    size_t blocks = 0;
+    for (const EventField& field : fields) blocks += 1 + field.value.size() / kMaxHashBytes;
+    return blocks;
+  }
+};
+
+size_t BlocksOf(const EventUpdate& update) {
+  size_t blocks = 1 + update.events.size();
+  for (const KvEvent& event : update.events) blocks += std::visit(Blocks(), event);
+  return blocks;
+}
 
 // One publisher that is followed.
 struct Followed {
@@ -117,11 +144,13 @@ struct EventSubscriber::State {
       connected ? followed.stream.Connected(now) : followed.stream.Disconnected(now);
     }
     ReadAnswers(followed, now);
-    for (int i = 0; i < kMessagesAtATime; ++i) {
+    size_t bytes = 0;
+    for (int i = 0; i < kMessagesAtATime && bytes < kMaxBatchBytes; ++i) {
       const auto frames = followed.live->Receive();
       if (!frames) break;
       const auto message = ReadLive(*frames);
       if (message) {
+        bytes += message->payload.size();
         followed.stream.Live(message->sequence, message->payload, now);
       } else {
         ++followed.malformed;
@@ -133,13 +162,15 @@ struct EventSubscriber::State {
   }
 
   void ReadAnswers(Followed& followed, Seconds now) {
-    for (int i = 0; followed.answers && i < kMessagesAtATime; ++i) {
+    size_t bytes = 0;
+    for (int i = 0; followed.answers && i < kMessagesAtATime && bytes < kMaxBatchBytes; ++i) {
       const auto frames = followed.answers->Receive();
       if (!frames) return;
       const auto message = ReadAnswer(*frames);
       if (!message) {
         ++followed.malformed;
       } else if (message->sequence != kEndSequence) {
+        bytes += message->payload.size();
         followed.stream.Replayed(followed.ask, message->sequence, message->payload, now);
       } else {
         followed.stream.ReplayEnded(followed.ask, now);
@@ -171,7 +202,7 @@ struct EventSubscriber::State {
       if (std::ranges::find(to_drop, id) != to_drop.end()) return;
       first = updates.empty();
       for (EventUpdate& update : taken) {
-        queued += 1 + update.events.size();
+        queued += BlocksOf(update);
         updates.push_back({id, std::move(update)});
       }
       full = queued >= kMostQueued;
@@ -200,7 +231,7 @@ struct EventSubscriber::State {
   std::vector<std::pair<SourceId, EventSource>> to_follow;
   std::vector<SourceId> to_drop;
   std::vector<SourceUpdate> updates;
-  size_t queued = 0;  // Events of `updates`, and 1 for each.
+  size_t queued = 0;  // Blocks of `updates`
   std::vector<SourceStatus> statuses;
   SourceId next_id = 1;
   bool stop = false;

@@ -329,6 +329,41 @@ TEST_F(EventSocketTest, AConsumerThatTakesNothingHoldsUpNobody) {
   EXPECT_EQ(publisher->stats().log.held, 1000u);
 }
 
+// An event of a foreign publisher may tell of many blocks: they count, not it.
+TEST_F(EventSocketTest, WhatIsNotTakenIsBoundedInBlocks) {
+  const ZmqContext context;
+  const auto live = ZmqSocket::Open(context, ZmqSocket::Kind::kPublish, {1000, kMaxBatchBytes});
+  ASSERT_TRUE((*live)->Bind("tcp://127.0.0.1:*").ok());
+  const auto subscriber = EventSubscriber::Open(clock_, logger_, {});
+  ASSERT_TRUE(subscriber->Follow({.endpoint = (*live)->bound()}).ok());
+  const auto heard = [&] {
+    const auto statuses = subscriber->statuses();
+    return statuses.empty() ? 0 : statuses[0].stream.batches;
+  };
+  uint64_t sequence = 0;
+  // Whether it is heard soon.
+  const auto publish = [&](size_t blocks) {
+    const uint64_t before = heard();
+    StoredEvent event = Stored(1);
+    event.hashes.resize(blocks, EventHash(uint64_t{7}));
+    const std::string batch = EncodeEventBatch({.events = {event}}, EventShape::kMap);
+    const std::string number = SequenceFrame(sequence++);
+    (*live)->Send(std::vector<std::string_view>{"", number, batch});
+    for (int i = 0; i < 50 && heard() == before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return heard() > before;
+  };
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!publish(1) && std::chrono::steady_clock::now() < end) {
+  }
+  int taken = 0;
+  while (taken < 8 && publish(EventSubscriber::kMostQueued / 4)) ++taken;
+  EXPECT_EQ(taken, 4);
+  EXPECT_GE(subscriber->Take().size(), 5u);
+  EXPECT_TRUE(publish(1));  // It goes on.
+}
+
 TEST_F(EventSocketTest, AnEndpointIsSaidAsOthersReachIt) {
   EXPECT_EQ(EndpointReachedAt("tcp://0.0.0.0:5557", "10.0.0.2"), "tcp://10.0.0.2:5557");
   EXPECT_EQ(EndpointReachedAt("tcp://*:5557", "[fd00::2]"), "tcp://[fd00::2]:5557");
