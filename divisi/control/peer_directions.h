@@ -1,5 +1,5 @@
-// Which peer has a key, as was told last. Bounded: the key that was told of longest ago is forgotten
-// first.
+// Which peer has a key, as was told last. Bounded: the key that was told of longest ago is
+// forgotten first.
 #pragma once
 
 #include <cstddef>

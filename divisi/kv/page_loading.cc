@@ -178,9 +178,10 @@ Result<std::unique_ptr<PageReader>> PageLoading::OpenPage(size_t page, const Lan
   if (store == nullptr) {
     return Error{Code::kNotFound, Format("there is no tier {}", TierName(wanted.tier))};
   }
-  ASSIGN_OR_RETURN(auto reader, store->OpenWithin(wanted.key, {.within = load_.deadline - clock.Now(),
-                                                              .use = use(),
-                                                              .landing = &landing}));
+  ASSIGN_OR_RETURN(
+      auto reader,
+      store->OpenWithin(
+          wanted.key, {.within = load_.deadline - clock.Now(), .use = use(), .landing = &landing}));
   PageHeader asked{.shape = terms_.shape,
                    .position = load_.position + static_cast<int64_t>(page) * terms_.shape.tokens,
                    .key = wanted.key,

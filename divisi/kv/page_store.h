@@ -47,6 +47,7 @@ class PageReader {
 enum class PageUse { kWhole, kLayers };
 
 class Landing;
+// How a page is opened by who does not wait as long as that may take.
 struct PageOpening {
   Seconds within;  // Nothing is waited for longer, in what is read then, too.
   PageUse use = PageUse::kWhole;
@@ -54,8 +55,8 @@ struct PageOpening {
   const Landing* landing = nullptr;
 };
 
-// Whether a put would be begun now. kLater: as many are under way as may be. kPaused: where the page
-// goes was late, away or full just now.
+// Whether a put would be begun now. kLater: as many are under way as may be. kPaused: where the
+// page goes was late, away or full just now.
 enum class PutTurn { kNow, kLater, kPaused };
 
 // Blocking. Safe from any thread.
@@ -66,7 +67,7 @@ class PageStore {
   // Errors: kNotFound; kDataLoss and kUnavailable as for ReadLayers; kResourceExhausted where too
   // many are open.
   virtual Result<std::unique_ptr<PageReader>> Open(const BlockKey& key) = 0;
-  // The same for who does not wait as long as that may take.
+  // Errors: also kCancelled.
   virtual Result<std::unique_ptr<PageReader>> OpenWithin(const BlockKey& key,
                                                          const PageOpening& opening) {
     (void)opening;

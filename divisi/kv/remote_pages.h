@@ -70,8 +70,9 @@ class RemotePages {
   virtual uint64_t Remove(std::vector<BlockKey> keys, Seconds deadline) = 0;
   virtual uint64_t Clear(Seconds deadline) = 0;
 
-  // Whom calls of the key go to first, where these may be several: equal numbers, the same one. What
-  // is late or away there says nothing of others. None: all calls go one way. Safe from any thread.
+  // Whom calls of the key go to first, where these may be several: equal numbers, the same one.
+  // What is late or away there says nothing of others. None: all calls go one way. Safe from any
+  // thread.
   virtual std::optional<uint64_t> TargetOf(const BlockKey& key) const {
     (void)key;
     return std::nullopt;

@@ -52,15 +52,15 @@ class ScriptedPool {
     return objects_.size();
   }
 
-  std::atomic<int> micros = 0;       // That each call takes, one after the other.
-  std::atomic<bool> parts = false;   // It gives parts; to be set before the pool is made.
-  std::atomic<bool> silent = false;  // Calls end at their deadline,
+  std::atomic<int> micros = 0;              // That each call takes, one after the other.
+  std::atomic<bool> parts = false;          // It gives parts; to be set before the pool is made.
+  std::atomic<bool> silent = false;         // Calls end at their deadline,
   std::atomic<bool> silent_layers = false;  // As silent, of gets of what is behind the head.
-  std::atomic<bool> hold = false;    // and their memory is not released while this is so.
-  std::atomic<int> error = 0;        // Instead of an answer: a Code.
-  std::atomic<int> targets = 0;      // Nodes, of which each key has one; 0: that is not told.
-  std::atomic<int> troubled = -1;    // The only one of them that is silent or answers so; -1: all.
-  std::atomic<int> directed = -1;    // Whom all keys' calls go to; -1: each key's to its own.
+  std::atomic<bool> hold = false;           // and their memory is not released while this is so.
+  std::atomic<int> error = 0;               // Instead of an answer: a Code.
+  std::atomic<int> targets = 0;    // Nodes, of which each key has one; 0: that is not told.
+  std::atomic<int> troubled = -1;  // The only one of them that is silent or answers so; -1: all.
+  std::atomic<int> directed = -1;  // Whom all keys' calls go to; -1: each key's to its own.
 
   // Whom a key's calls go to.
   std::optional<uint64_t> TargetOf(const BlockKey& key) const {
@@ -195,7 +195,8 @@ class ScriptedPages final : public RemotePages {
 
   RemoteDone Answer(const Call& call) {
     const bool trouble = call.keys.empty() || pool_->Troubles(call.keys[0]);
-    if (pool_->error != 0 && trouble) return {.error = Error{static_cast<Code>(pool_->error.load()), "so"}};
+    if (pool_->error != 0 && trouble)
+      return {.error = Error{static_cast<Code>(pool_->error.load()), "so"}};
     RemoteDone done;
     if (call.kind == 'g') {
       const auto object = pool_->Of(call.keys[0]);

@@ -315,7 +315,8 @@ Result<PageHead> RemotePageStore::Check(const BlockKey& key, std::span<const std
 Result<void> RemotePageStore::Copy(const PageHead& head, int first, size_t index,
                                    std::span<std::byte> to) {
   const auto layer = static_cast<size_t>(head.header.shape.layer_bytes);
-  const Bytes skip = Layers(first, 1).skip - state_->buffers[index].part.skip;  // Claimed: it stays.
+  const Bytes skip =
+      Layers(first, 1).skip - state_->buffers[index].part.skip;  // Claimed: it stays.
   auto from = At(index).subspan(static_cast<size_t>(skip.value));
   for (int i = first; !to.empty(); ++i, to = to.subspan(layer), from = from.subspan(layer)) {
     if (CopyWithSum(to.first(layer), from.first(layer)) == head.sums[static_cast<size_t>(i)]) {

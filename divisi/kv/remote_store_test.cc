@@ -4,68 +4,11 @@
 
 #include "divisi/kv/page_loading.h"
 #include "divisi/kv/page_quarantine.h"
-#include "divisi/kv/page_store_fixture.h"
 #include "divisi/kv/remote_index.h"
-#include "divisi/kv/remote_pages_fixture.h"
+#include "divisi/kv/remote_worker_fixture.h"
 
 namespace divisi {
 namespace {
-
-constexpr PageShape kShape{.layers = 3, .layer_bytes = 1024};
-constexpr int64_t kBuffer = 8192;  // Of one object
-
-BlockKey Model() { return NumberedPage(0, kShape).model; }
-
-// Whether it comes to hold within a time that a busy machine keeps, too.
-template <typename Holds>
-bool Comes(Holds holds) {
-  const SteadyClock clock;
-  const Seconds until = clock.Now() + Seconds(20);
-  while (!holds()) {
-    if (clock.Now() > until) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
-// One worker's end of a pool that others may share.
-struct Worker {
-  explicit Worker(std::shared_ptr<ScriptedPool> given, int64_t buffers = 8,
-                  RemoteStoreOptions options = {})
-      : pool(std::move(given)), hub(ScriptedHub(pool, Bytes(buffers * kBuffer))) {
-    options.shape = kShape;
-    options.model = Model();
-    store.emplace(hub, options);
-  }
-  Result<void> Put(int number) {
-    return store->Put(NumberedPage(number, kShape), NumberedPayload(number, kShape));
-  }
-  // What reading the page gives: nothing, or the reason.
-  Result<void> Read(int number) {
-    ASSIGN_OR_RETURN(const auto reader, store->Open(NumberedPage(number, kShape).key));
-    std::vector<std::byte> got(static_cast<size_t>(kShape.PayloadBytes()));
-    RETURN_IF_ERROR(reader->ReadLayers(0, kShape.layers, got));
-    EXPECT_EQ(got, NumberedPayload(number, kShape));
-    EXPECT_EQ(reader->header(), NumberedPage(number, kShape));
-    return {};
-  }
-  std::optional<Code> CodeOf(int number) {
-    const auto read = Read(number);
-    return read ? std::nullopt : std::optional(read.error().code);
-  }
-  // The pool's thread has done what was left to it.
-  void Settle() {
-    const auto ended = std::make_shared<std::atomic<bool>>(false);
-    hub->Has({BlockKey()}, Seconds(5), [ended](const RemoteDone&) { *ended = true; });
-    ASSERT_TRUE(Comes([&] { return ended->load(); }));
-  }
-
-  std::shared_ptr<ScriptedPool> pool;
-  std::shared_ptr<RemoteHub> hub;
-  std::optional<RemotePageStore> store;
-};
-
-BlockKey Key(int number) { return NumberedPage(number, kShape).key; }
 
 TEST(RemoteStoreTest, WhatOneWorkerPutsAnotherReads) {
   const auto pool = std::make_shared<ScriptedPool>();
@@ -125,24 +68,6 @@ TEST(RemoteStoreTest, ADamagedObjectIsRemovedAndNotReadAgainUntilPutAnew) {
     EXPECT_TRUE(worker.Read(1).ok());
     EXPECT_EQ(worker.store->stats().buffers_used, 0);
   }
-}
-
-TEST(RemoteStoreTest, APageThatOnePeerHasDamagedIsReadOfAnother) {
-  const auto pool = std::make_shared<ScriptedPool>();
-  pool->directed = 1;
-  Worker worker(pool, 2);
-  const auto good = EncodePageObject(NumberedPage(1, kShape), NumberedPayload(1, kShape));
-  auto bad = good;
-  bad[kPageHeadBytes + 5] ^= std::byte{1};
-  pool->Set(Key(1), bad);
-  EXPECT_EQ(worker.CodeOf(1), Code::kDataLoss);
-  worker.Settle();
-  pool->Set(Key(1), good);
-  EXPECT_EQ(worker.CodeOf(1), Code::kNotFound);
-  pool->directed = 2;
-  EXPECT_TRUE(worker.Read(1).ok());
-  pool->directed = 1;
-  EXPECT_EQ(worker.CodeOf(1), Code::kNotFound);
 }
 
 TEST(RemoteStoreTest, ObjectsOfAnotherLengthAreBad) {
@@ -222,25 +147,6 @@ TEST(RemoteStoreTest, ASilentPoolIsLeftAloneForAWhile) {
   EXPECT_TRUE(Comes([&] { return !worker.CodeOf(1); }));
   EXPECT_TRUE(Comes([&] { return worker.Put(2).ok(); }));
   EXPECT_TRUE(worker.Read(2).ok());
-}
-
-TEST(RemoteStoreTest, OneThatHangsHasHalfOfTheBuffersAndNoOthersPages) {
-  const auto pool = std::make_shared<ScriptedPool>();
-  pool->targets = 2;
-  pool->troubled = 0;
-  Worker worker(pool, 8, {.get = Seconds(0.1), .first_pause = Seconds(9), .most_pause = Seconds(9)});
-  for (int i = 0; i < 20; ++i) EXPECT_TRUE(worker.Put(i).ok());
-  pool->silent = pool->hold = true;
-  int hinted = 0;
-  for (int i = 0; i < 20; i += 2) hinted += worker.store->WillOpen(Key(i), PageUse::kWhole);
-  EXPECT_EQ(hinted, 4);
-  for (int i = 1; i < 20; i += 2) EXPECT_TRUE(worker.Read(i).ok()) << i;
-  EXPECT_EQ(worker.CodeOf(0), Code::kUnavailable);
-  EXPECT_EQ(worker.CodeOf(10), Code::kUnavailable);
-  EXPECT_EQ(worker.store->stats().skipped, 1);
-  for (int i = 1; i < 20; i += 2) EXPECT_TRUE(worker.Read(i).ok()) << i;
-  pool->silent = pool->hold = false;
-  worker.Settle();
 }
 
 TEST(RemoteStoreTest, WhoWaitsLessThanAGetTakesLetsItEndAlone) {
@@ -332,69 +238,6 @@ TEST(RemoteStoreTest, AFullPoolIsNotAskedForEachPage) {
   EXPECT_EQ(pool->puts, 2);
   pool->error = 0;
   EXPECT_TRUE(worker.Read(1).ok());  // Gets go on.
-}
-
-// Where a page goes decides, not where others do.
-TEST(RemoteStoreTest, ANodeThatIsAwayOrLatePausesPutsToItAlone) {
-  for (const bool late : {false, true}) {
-    SCOPED_TRACE(late);
-    const auto pool = std::make_shared<ScriptedPool>();
-    pool->targets = 2;
-    pool->troubled = 0;
-    Worker worker(
-        pool, 2,
-        {.put = Seconds(0.05), .most_puts = 4, .first_pause = Seconds(9), .most_pause = Seconds(9)});
-    if (late) {
-      pool->silent = true;
-    } else {
-      pool->error = static_cast<int>(Code::kUnavailable);
-    }
-    EXPECT_EQ(worker.store->TurnOf(Key(2)), PutTurn::kNow);
-    EXPECT_FALSE(worker.Put(2).ok());
-    EXPECT_EQ(worker.store->TurnOf(Key(2)), PutTurn::kPaused);
-    EXPECT_EQ(worker.store->TurnOf(Key(1)), PutTurn::kNow);
-    const int puts = pool->puts;
-    EXPECT_FALSE(worker.Put(4).ok());
-    EXPECT_EQ(pool->puts, puts);
-    EXPECT_TRUE(worker.Put(1).ok());
-    EXPECT_TRUE(worker.Put(3).ok());
-  }
-}
-
-TEST(RemoteStoreTest, OneNodesPutsLeaveOthersTheirShareAndOneTellsWhetherItIsBack) {
-  const auto pool = std::make_shared<ScriptedPool>();
-  pool->targets = 2;
-  pool->troubled = 0;
-  Worker worker(pool, 2,
-                {.put = Seconds(5),
-                 .most_puts = 4,
-                 .first_pause = Seconds(1e-3),
-                 .most_pause = Seconds(1e-3)});
-  const auto begin = [&](int number) {
-    const auto payload = NumberedPayload(number, kShape);
-    worker.store->BeginPut(NumberedPage(number, kShape), payload, [](const Result<void>&) {});
-  };
-  pool->silent = true;
-  begin(2);
-  EXPECT_EQ(worker.store->TurnOf(Key(4)), PutTurn::kNow);
-  begin(4);
-  EXPECT_EQ(worker.store->TurnOf(Key(6)), PutTurn::kLater);
-  EXPECT_EQ(worker.store->TurnOf(Key(1)), PutTurn::kNow);
-  pool->silent = false;
-  worker.Settle();
-  pool->error = static_cast<int>(Code::kUnavailable);
-  EXPECT_FALSE(worker.Put(6).ok());
-  pool->error = 0;
-  pool->silent = true;
-  while (worker.store->TurnOf(Key(6)) == PutTurn::kPaused) std::this_thread::yield();
-  begin(6);
-  EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kLater);
-  pool->silent = false;
-  worker.Settle();
-  EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kNow);
-  begin(8);
-  pool->silent = false;
-  worker.Settle();
 }
 
 // ---- Hints

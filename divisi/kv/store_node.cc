@@ -236,8 +236,8 @@ StoreNode::Served StoreNode::ServeOne(Clients::iterator client) {
   return Send(client, get) ? Served::kOne : Served::kNone;
 }
 
-// One object for each client in turn, from the one after the last that had its turn on; who found no
-// room is the first when there is some. Whether any was served.
+// One object for each client in turn, from the one after the last that had its turn on; who found
+// no room is the first when there is some. Whether any was served.
 bool StoreNode::ServeAll() {
   fetches_ = 0;
   std::optional<Session> without_room;

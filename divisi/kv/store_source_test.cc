@@ -65,13 +65,12 @@ class Giving {
   void AskAll(size_t index) {
     Reader& reader = readers_[index];
     for (size_t i = 0; i < kObjects; ++i) {
-      reader.pool->Begin(
-          {.number = i,
-           .keys = {StoreKey(static_cast<int64_t>(index * kObjects + i))},
-           .to = std::span(reader.memory).subspan(i * kStoreObject, kStoreObject),
-           .deadline = Seconds(100),
-           .node = 0},
-          clock_.Now());
+      reader.pool->Begin({.number = i,
+                          .keys = {StoreKey(static_cast<int64_t>(index * kObjects + i))},
+                          .to = std::span(reader.memory).subspan(i * kStoreObject, kStoreObject),
+                          .deadline = Seconds(100),
+                          .node = 0},
+                         clock_.Now());
     }
   }
   void Step() {

@@ -57,8 +57,8 @@ struct TierIoOptions {
   LoadingTerms terms;
   size_t most_loads = 64;  // Asked for and not yet polled.
   size_t most_saves = 256;
-  // Saves that wait because where they go takes none now; of more the oldest fail, as soon as others
-  // are taken. Half of what a TierManager has on its way to the pool (TierOptions).
+  // Saves that wait because where they go takes none now; of more the oldest fail, as soon as
+  // others are taken. Half of what a TierManager has on its way to the pool (TierOptions).
   size_t most_paused = 16;
   Seconds save_time{30};  // Of one, from its start.
   // What is to be saved from the device waits no longer behind one that takes so long, since its

@@ -30,7 +30,7 @@ struct SaveJob {
   BlockKey key;                  // Of a removal.
   Landing landing;
   bool reported = false;
-  Seconds since;  // When it was asked for; once it runs, of its start.
+  Seconds since;                  // When it was asked for; once it runs, of its start.
   std::optional<Seconds> paused;  // Since when where it goes takes none.
 };
 

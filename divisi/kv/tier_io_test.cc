@@ -12,7 +12,6 @@
 namespace divisi {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr PageShape kShape{.layers = 6, .layer_bytes = 64};
@@ -479,24 +478,6 @@ TEST_F(TierIoTest, UnderTroubleEveryGoodPageIsGood) {
     ended += static_cast<int64_t>(Await([&] { return io_->TakeLoads(); }).size());
   EXPECT_GT(good, 20);
   EXPECT_EQ(io_->stats().loads, asked);
-}
-
-TEST(LayerGroupsTest, RiseAndFallAndHoldEachLayerOnce) {
-  EXPECT_THAT(LayerGroups(28, 4), ElementsAre(1, 2, 4, 4, 4, 4, 4, 2, 2, 1));
-  EXPECT_THAT(LayerGroups(6, 2), ElementsAre(1, 2, 2, 1));
-  EXPECT_THAT(LayerGroups(3, 8), ElementsAre(3));
-  EXPECT_THAT(LayerGroups(3, 1), ElementsAre(1, 1, 1));
-  EXPECT_THAT(LayerGroups(1, 1), ElementsAre(1));
-  for (int layers = 1; layers < 100; ++layers) {
-    for (int most = 1; most < 40; ++most) {
-      int sum = 0;
-      for (const int count : LayerGroups(layers, most)) {
-        ASSERT_TRUE(count >= 1 && count <= most);
-        sum += count;
-      }
-      ASSERT_EQ(sum, layers);
-    }
-  }
 }
 
 }  // namespace

@@ -190,13 +190,13 @@ TEST_F(TierPutsTest, WhatNobodyTakesInTheTimeOfASaveEnds) {
   pool_->Pause(0, 1);
   Save(0, Tier::kRemote);
   const auto payload = NumberedPayload(1, kShape);
-  ASSERT_TRUE(io_->Save({.id = 1,
-                         .header = NumberedPage(1, kShape),
-                         .to = Tier::kRemote,
-                         .payload = payload})
-                  .ok());
+  ASSERT_TRUE(
+      io_->Save(
+             {.id = 1, .header = NumberedPage(1, kShape), .to = Tier::kRemote, .payload = payload})
+          .ok());
   ASSERT_TRUE(Soon([&] { return done_.size() == 2; }));
-  for (const auto& [id, done] : done_) EXPECT_NE(done.why.find("takes no pages now"), done.why.npos);
+  for (const auto& [id, done] : done_)
+    EXPECT_NE(done.why.find("takes no pages now"), done.why.npos);
   EXPECT_EQ(pool_->begun(), 0);
 }
 
@@ -232,7 +232,8 @@ TEST_F(TierPutsTest, APoolThatIsAwayForAWhileGetsWhatWaited) {
     const auto hub = ScriptedHub(scripted, Bytes(2 * 8192));
     const BlockKey model = NumberedPage(0, kShape).model;
     remote_ = std::make_shared<RemotePageStore>(
-        hub, RemoteStoreOptions{.shape = kShape, .model = model, .most_puts = 2, .first_pause = Seconds(0.5)});
+        hub, RemoteStoreOptions{
+                 .shape = kShape, .model = model, .most_puts = 2, .first_pause = Seconds(0.5)});
     Start();
     scripted->error = static_cast<int>(code);
     for (int i = 0; i < 8; ++i) Save(i, Tier::kRemote);
