@@ -101,6 +101,7 @@ void Dispatcher::State::PromptDone(NodeId node, uint64_t number, Seconds now) {
 
 // Tells the workers of this attempt that it is over.
 void Dispatcher::State::LeaveAttempt(uint64_t number, Job& job, Seconds now) {
+  BreakPromise(number, job);
   for (std::optional<NodeId>* node : {&job.prefill, &job.decode}) {
     if (!*node) continue;
     Node& entry = nodes_.at(**node);

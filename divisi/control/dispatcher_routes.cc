@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -12,6 +13,20 @@ constexpr Seconds kArrivalMemory{10};
 // A promise is kept until the prompt should be through, that time again, and this: events of its
 // pages are batched, and come over a network.
 constexpr Seconds kPromiseMargin{1};
+
+// How many leading pages are the same. A key names all pages before it, too.
+size_t CommonPages(std::span<const BlockKey> one, std::span<const BlockKey> other) {
+  size_t same = 0, most = std::min(one.size(), other.size());
+  while (same < most) {
+    const size_t middle = (same + most) / 2;
+    if (one[middle] == other[middle]) {
+      same = middle + 1;
+    } else {
+      most = middle;
+    }
+  }
+  return same;
+}
 
 template <typename Sum>
 void Divide(Sum& sum, double count) {
@@ -289,6 +304,22 @@ void Dispatcher::State::Promise(const Job& job, const RouteOption& option, Secon
   if (there >= pages.size()) return;
   const Seconds until = now + option.expected() * 2 + kPromiseMargin;
   directory_->Promise(option.computes(), pages.subspan(there), until, now);
+}
+
+// Its worker will not compute it: others are not to follow it there. They still may where another
+// prompt with the same beginning is on its way.
+void Dispatcher::State::BreakPromise(uint64_t number, const Job& job) {
+  if (directory_ == nullptr || (!job.prefill && !job.decode)) return;
+  const NodeId node = job.prefill.value_or(*job.decode);
+  const auto& prompts = nodes_.at(node).prompts;
+  if (!prompts.contains(number)) return;  // It has.
+  auto kept = static_cast<size_t>(job.shown[0]);
+  for (const auto& [other, prompt] : prompts) {
+    if (other == number) continue;
+    kept = std::max(kept, CommonPages(job.pages, jobs_.at(other).pages));
+  }
+  if (kept >= job.pages.size()) return;
+  directory_->Break(node, std::span(job.pages).subspan(kept));
 }
 
 // What the directory showed of the prefix was there or was not.

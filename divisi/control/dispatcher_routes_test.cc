@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "divisi/control/dispatcher.h"
 #include "divisi/control/route_prefix.h"
 #include "divisi/core/check.h"
@@ -154,6 +156,52 @@ TEST_F(DispatcherRoutesTest, APromiseEndsWithItsTime) {
   FirstToken(note_.choice.chosen.target, {0, 0, 0, 0});
   now_ += Seconds(1.009 * 2 + 1.1);
   EXPECT_EQ(Submit(Prompt(1009)).at.cached, 0);
+}
+
+// What nobody computes any more is not waited for.
+TEST_F(DispatcherRoutesTest, APromiseEndsWithItsAttempt) {
+  Join({kFirst, kSecond});
+  const NodeId first = Target(Prompt(1009));
+  dispatcher_->Cancel(number_, now_);
+  dispatcher_->Report(first, Rates(), 500, now_);
+  EXPECT_EQ(Submit(Prompt(1009)).at.awaited, 0);
+  EXPECT_NE(note_.choice.chosen.target, first);
+}
+
+TEST_F(DispatcherRoutesTest, APromiseEndsWhereItsWorkerRefuses) {
+  Join({kFirst, kSecond});
+  const NodeId first = Target(Prompt(1009));
+  const RefusedMessage refused{{kSelf, number_, 1}, Error{Code::kUnavailable, "it leaves"}};
+  dispatcher_->Receive(first, refused, now_);  // Its next attempt waits a while.
+  dispatcher_->Report(first, Rates(), 500, now_);
+  EXPECT_EQ(Submit(Prompt(1009)).at.awaited, 0);
+  EXPECT_NE(note_.choice.chosen.target, first);
+}
+
+TEST_F(DispatcherRoutesTest, APromiseHoldsAsFarAsAnotherPromptIsOnItsWay) {
+  Join({kFirst, kSecond});
+  const NodeId first = Target(Prompt(1009));
+  dispatcher_->Report(first == kFirst ? kSecond : kFirst, Rates(), 3000, now_);
+  const uint64_t gone = number_;
+  Request half = Prompt(1009);
+  std::fill(half.prompt.begin() + 512, half.prompt.end(), 7);
+  EXPECT_EQ(Target(half), first);
+  const uint64_t other = number_;
+  dispatcher_->Cancel(gone, now_);
+  EXPECT_EQ(Submit(Prompt(1009)).at.awaited, 512);
+  EXPECT_EQ(note_.choice.chosen.target, first);
+  dispatcher_->Cancel(number_, now_);
+  dispatcher_->Cancel(other, now_);
+  EXPECT_EQ(Submit(Prompt(1009)).at.awaited, 0);
+}
+
+// One that has computed it has it, whatever becomes of the request.
+TEST_F(DispatcherRoutesTest, APromiseOutlivesARequestWhosePromptIsThrough) {
+  Join({kFirst, kSecond});
+  const NodeId first = Target(Prompt(1009));
+  FirstToken(first, {0, 0, 0, 0});
+  dispatcher_->Cancel(number_, now_);
+  EXPECT_EQ(directory_.FindExactly(first, Pages(Prompt(1009)), now_).promised, 63);
 }
 
 TEST_F(DispatcherRoutesTest, WhatWasNotThereIsLearned) {

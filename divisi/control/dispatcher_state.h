@@ -162,6 +162,7 @@ class Dispatcher::State {
   std::optional<RouteChoice> Choose(const Job& job, Seconds now);
   void NoteReads(uint64_t number, const RouteOption& option, Seconds now);
   void Promise(const Job& job, const RouteOption& option, Seconds now);
+  void BreakPromise(uint64_t number, const Job& job);
   void Learn(const Job& job, NodeId node, const PagesFound& found);
 
   const NodeId self_;

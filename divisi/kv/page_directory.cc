@@ -292,6 +292,12 @@ void PageDirectory::Fulfil(uint32_t life, const BlockKey& key) {
   if (promises.lives[0] == 0 && promises.lives[1] == 0) promises_.Erase(index);
 }
 
+void PageDirectory::Break(NodeId holder, std::span<const BlockKey> keys) {
+  const int slot = SlotOf(holder);
+  if (slot < 0 || promises_.size() == 0) return;
+  for (const BlockKey& key : keys) Fulfil(slots_[slot].life, key);
+}
+
 void PageDirectory::SweepPromises(int64_t places, Seconds now) {
   if (promises_.size() == 0) return;
   for (int64_t left = std::min(places, promises_.places()); left > 0; --left) {

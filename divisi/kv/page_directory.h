@@ -107,6 +107,8 @@ class PageDirectory {
   void Stored(NodeId holder, Tier tier, std::span<const BlockKey> keys);
   void Removed(NodeId holder, Tier tier, std::span<const BlockKey> keys);
   void Promise(NodeId holder, std::span<const BlockKey> keys, Seconds until, Seconds now);
+  // It will not have them after all. What it did not promise, and of a stranger: nothing.
+  void Break(NodeId holder, std::span<const BlockKey> keys);
 
   // How far each holder has the chain `keys`, in order of slots: O(holders log(pages)) looks.
   std::vector<HolderMatch> Find(std::span<const BlockKey> keys, Seconds now);

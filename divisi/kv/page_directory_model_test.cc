@@ -128,6 +128,10 @@ class PageDirectoryPropertyTest : public ::testing::TestWithParam<int> {
     const Seconds until = now_ + Seconds(random_.Uniform());
     directory_.Promise({holder}, keys, until, now_);
     for (const BlockKey& key : keys) plain_.promises[holder][key] = until.value;
+    if (!random_.Chance(0.3)) return;
+    const auto broken = keys.subspan(random_.Between(0, static_cast<int64_t>(keys.size())));
+    directory_.Break({holder}, broken);
+    for (const BlockKey& key : broken) plain_.promises[holder].erase(key);
   }
 
   void Compare() {

@@ -363,6 +363,26 @@ TEST(PageDirectoryTest, APromiseEndsWithTheLifeThatGaveIt) {
   EXPECT_EQ(MatchOf(directory, kB, keys).promised, 0);
 }
 
+TEST(PageDirectoryTest, APromiseThatIsBrokenCountsNoMore) {
+  PageDirectory directory = DirectoryFor({.pages = 1000});
+  const auto keys = Chain(1, 10);
+  ASSERT_TRUE(directory.Join(kA).ok());
+  ASSERT_TRUE(directory.Join(kB).ok());
+  directory.Promise(kA, keys, Seconds(200), kNow);
+  directory.Promise(kB, keys, Seconds(200), kNow);
+  directory.Stored(kA, Tier::kDevice, First(keys, 2));
+  directory.Break(kA, std::span(keys).subspan(6));
+  EXPECT_EQ(MatchOf(directory, kA, keys).promised, 6);
+  EXPECT_EQ(MatchOf(directory, kB, keys).promised, 10);
+  directory.Break(kA, keys);
+  EXPECT_EQ(MatchOf(directory, kA, keys).promised, 2);  // They are there.
+  directory.Break({999}, keys);
+  EXPECT_EQ(MatchOf(directory, kB, keys).promised, 10);
+  directory.Break(kB, keys);
+  EXPECT_EQ(directory.stats().promises, 0);
+  directory.Verify();
+}
+
 TEST(PageDirectoryTest, PromisesAreBoundedAndExpiredOnesMakeRoom) {
   PageDirectory directory = DirectoryFor({.pages = 1000});
   ASSERT_TRUE(directory.Join(kA).ok());
