@@ -139,7 +139,10 @@ void GatewayCore::Settle(Seconds now) {
   for (RegistryAction& action : registry_.TakeActions()) {
     std::visit([&](auto& each) { Do(each, now); }, action);
   }
-  pages_.Members(registry_);
+  if (registry_.changes() != members_seen_) {  // This is after every message.
+    members_seen_ = registry_.changes();
+    pages_.Members(registry_);
+  }
   for (ClusterPages::Action& action : pages_.TakeActions()) {
     std::visit([&](auto& each) { actions_.emplace_back(std::move(each)); }, action);
   }

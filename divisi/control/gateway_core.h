@@ -102,6 +102,7 @@ class GatewayCore {
   ClusterPages pages_;
   Dispatcher dispatcher_;
   Registry registry_;
+  uint64_t members_seen_ = 0;  // Of Registry::changes, by pages_
   std::vector<GatewayAction> actions_;
 };
 

@@ -81,6 +81,7 @@ void Registry::Hello(LinkId link, HelloMessage hello) {
   }
   const NodeId node = hello.node;
   const bool back = members_.contains(node);
+  ++changes_;
   Member& member = members_[node];
   if (member.link) {
     node_of_.erase(*member.link);
@@ -219,6 +220,7 @@ void Registry::Forget(NodeId node, Seconds now) {
     forgotten_[node] = {member.given, member.drain, now};
   }
   members_.erase(found);
+  ++changes_;
 }
 
 void Registry::Recall(NodeId node, Member& member) {
@@ -236,6 +238,7 @@ void Registry::Remove(NodeId node, const std::string& why) {
   if (found == members_.end()) return;
   const Member member = std::move(found->second);
   members_.erase(found);
+  ++changes_;
   Note("worker gone", member.hello.name, why);
   if (member.link) {
     node_of_.erase(*member.link);

@@ -132,6 +132,9 @@ class Registry {
   std::optional<NodeId> NodeOf(LinkId link) const;
   std::optional<LinkId> LinkOf(NodeId node) const;
   const std::map<NodeId, Member>& members() const { return members_; }
+  // Rises with each hello that was taken and each member that went: while it is the same, members
+  // are the same and have said of themselves what they had.
+  uint64_t changes() const { return changes_; }
   // What members have in common; of those that were, where there are none.
   const Compatibility& compatibility() const { return expected_; }
   // Declared dead, or left: never a member again.
@@ -169,6 +172,7 @@ class Registry {
   NodeId self_;
   RegistryOptions options_;
   std::map<NodeId, Member> members_;
+  uint64_t changes_ = 0;
   std::map<LinkId, NodeId> node_of_;
   std::map<NodeId, Remembered> forgotten_;
   std::set<NodeId> gone_;  // A few bytes for each death, for this process's life.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace divisi {
 namespace {
 
@@ -176,6 +178,35 @@ TEST_F(RegistryTest, ASecondHelloOnOneConnectionEndsIt) {
   Join(1, 11, "a");
   EXPECT_EQ(Of<CloseAction>(Join(1, 12, "b")).at(0).link, 1u);
   EXPECT_EQ(registry_.members().size(), 1u);
+}
+
+TEST_F(RegistryTest, CountsWhoComesAndGoesAndNothingElse) {
+  uint64_t seen = registry_.changes();
+  const auto changed = [&] {
+    return std::exchange(seen, registry_.changes()) != registry_.changes();
+  };
+  Join(1, 11, "a");
+  EXPECT_TRUE(changed());
+  registry_.Hello(2, [] {
+    HelloMessage other = HelloOf(12, "b");
+    other.compatibility.model = "another";
+    return other;
+  }());
+  registry_.Report(1, {});
+  After(5);
+  registry_.Ended(1, "cut", now_);
+  EXPECT_FALSE(changed());
+  Join(3, 11, "a");  // What it says of itself may be new.
+  EXPECT_TRUE(changed());
+  registry_.Leave(3, {.now = true});
+  EXPECT_TRUE(changed());
+  registry_.Hello(4, HelloOf(13, "c", 2));
+  EXPECT_TRUE(changed());
+  registry_.Ended(4, "cut", now_);
+  After(1);
+  EXPECT_FALSE(changed());
+  After(61);  // Forgotten
+  EXPECT_TRUE(changed());
 }
 
 TEST_F(RegistryTest, PingsEveryoneThatIsThere) {
