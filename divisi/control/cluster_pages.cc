@@ -76,20 +76,23 @@ std::vector<ClusterPages::Action> ClusterPages::TakeActions() {
 
 void ClusterPages::Members(const Registry& registry) {
   if (!directory_) return;
+  const bool gone = std::erase_if(followed_, [&](const auto& each) {
+                      const auto& [node, followed] = each;
+                      if (registry.members().contains(node)) return false;
+                      directory_->Forget(node);
+                      if (followed) actions_.emplace_back(UnfollowAction{node});
+                      return true;
+                    }) > 0;
   for (const auto& [node, member] : registry.members()) {
     const EventEndpoints& at = member.hello.events;
-    if (at.live.empty() || node == kPoolHolder || followed_.contains(node)) continue;
+    if (at.live.empty() || node == kPoolHolder) continue;
+    // Who found no room is tried again when others went.
+    const auto known = followed_.find(node);
+    if (known != followed_.end() && (known->second || !gone)) continue;
     const bool room = directory_->Join(node).ok();
     followed_[node] = room;
     if (room) actions_.emplace_back(FollowAction{node, at});
   }
-  std::erase_if(followed_, [&](const auto& each) {
-    const auto& [node, followed] = each;
-    if (registry.members().contains(node)) return false;
-    directory_->Forget(node);
-    if (followed) actions_.emplace_back(UnfollowAction{node});
-    return true;
-  });
 }
 
 void ClusterPages::Heard(NodeId holder, const EventUpdate& update) {

@@ -93,6 +93,14 @@ TEST_F(ClusterPagesTest, FollowsWhoPublishesUntilItIsGone) {
   EXPECT_EQ(PagesOf(kFirst), 0);
 }
 
+TEST_F(ClusterPagesTest, WhoFoundNoRoomIsFollowedWhenAnotherWent) {
+  constexpr uint64_t kWorkers = kHolderSlots;  // One more than there is room for, with the pool
+  for (uint64_t i = 1; i <= kWorkers; ++i) core_.Receive(i, Hello({1000 + i}), kNow);
+  EXPECT_EQ(Asked<FollowAction>().size(), kWorkers - 1);
+  core_.Receive(1, LeaveMessage{.now = true}, kNow);
+  EXPECT_EQ(Asked<FollowAction>(), Nodes{{1000 + kWorkers}});
+}
+
 TEST_F(ClusterPagesTest, ANewLifeStartsEmpty) {
   core_.Receive(1, Hello(kFirst), kNow);
   core_.Heard(kFirst, Told({Stored(1)}), kNow);

@@ -1,6 +1,7 @@
 #include "divisi/control/worker.h"
 
 #include "divisi/control/worker_state.h"
+#include "divisi/engine/gate_wait.h"
 
 namespace divisi {
 namespace {
@@ -80,6 +81,7 @@ void Worker::State::PeerGone(NodeId peer, Seconds now) {
 
 const StepPlan& Worker::State::Plan(Seconds now) {
   const StepPlan& plan = scheduler_.Plan();
+  plan_ = &plan;
   planned_ = WorkOf(plan);
   planned_at_ = now;
   for (const StepSlice& slice : plan.slices) {
@@ -89,7 +91,7 @@ const StepPlan& Worker::State::Plan(Seconds now) {
 }
 
 void Worker::State::Commit(std::vector<SliceResult> results, Seconds now) {
-  step_meter_.Add(planned_, now - planned_at_);
+  if (!AnyLost(results)) step_meter_.Add(planned_, now - planned_at_ - WaitedAtGates(*plan_));
   Apply(scheduler_.Commit(std::move(results)), now);
 }
 

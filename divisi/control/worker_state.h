@@ -171,6 +171,7 @@ class Worker::State {
   WorkerCounters counters_;
   StepMeter step_meter_;
   WriteMeter write_meter_;
+  const StepPlan* plan_ = nullptr;  // The scheduler's, of the step under way
   StepWork planned_;
   Seconds planned_at_;
 };

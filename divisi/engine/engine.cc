@@ -11,6 +11,7 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
+#include "divisi/engine/gate_wait.h"
 #include "divisi/engine/page_news.h"
 
 namespace divisi {
@@ -299,10 +300,12 @@ void Engine::State::Step() {
   counted_tokens_ = plan.tokens;
   ShowStats();
   std::vector<SliceResult> results = executor_.Execute(plan);
+  const Seconds waited = WaitedAtGates(plan);
+  const bool lost = AnyLost(results);
   std::vector<SchedulerEvent> events = scheduler_.Commit(std::move(results));
   const Seconds ended = clock_.Now();
   if (loader_) loader_->Note(events, ended);
-  prompt_speed_.Add(counted_tokens_, ended - began);
+  if (!lost) prompt_speed_.Add(counted_tokens_, ended - began - waited);
   counters_.busy += ended - began;
   Report(std::move(events), began, ended);
 }

@@ -17,6 +17,9 @@ constexpr Seconds kLeastDeadline{0.25};
 // (bench/RESULTS.md), so three quarters of the reading hidden is the least that pays.
 constexpr double kMostPreload = 0.25;
 
+// Requests next in the queue whose cached pages are watched: looking costs each step something.
+constexpr size_t kWatched = 32;
+
 template <typename T>
 T Or(T measured, T assumed) {
   return measured.value > 0 ? measured : assumed;
@@ -86,7 +89,10 @@ Result<void> PrefixLoader::State::AddAtOnce(Candidate candidate, Seconds now) {
                   .keys = std::move(candidate.keys),
                   .shareable = shareable,
                   .found = candidate.found};
-  tiers.HasFirst(id, scheduler.CachedPages(requests.at(id).keys));
+  Waiting& waiting = requests.at(id);
+  waiting.cached = static_cast<size_t>(scheduler.CachedPages(waiting.keys));
+  tiers.HasFirst(id, static_cast<int64_t>(waiting.cached));
+  watched.push_back(id);
   beyond.push_back(id);
   Expect(now);
   return {};
@@ -110,8 +116,10 @@ Seconds PrefixLoader::State::ComputeTime(int64_t pages) const {
   return Or(speeds.per_token, kAssumedSpeeds.per_token) * static_cast<double>(pages * kBlockTokens);
 }
 
-// The first may take what there is: others compute meanwhile, and it would have to, too.
+// The first may take what there is: others compute meanwhile, and it would have to, too. None while
+// who is next waits for pages: what is being loaded can't be taken away, and might always be there.
 int64_t PrefixLoader::State::Room() const {
+  if (scheduler.Blocked() || loads.size() >= options.most_loads) return 0;
   if (reserved == 0 && options.most_loading > 0) return std::numeric_limits<int64_t>::max();
   return std::max<int64_t>(options.most_loading - reserved, 0);
 }
@@ -119,7 +127,7 @@ int64_t PrefixLoader::State::Room() const {
 // How many of the run's first pages are worth reading: those that save the most.
 int64_t PrefixLoader::State::Worth(const std::vector<Tier>& run) const {
   const Seconds compute = ComputeTime(1);
-  Seconds gain = Seconds(0) - backlog / Or(speeds.disk, kAssumedSpeeds.disk);
+  Seconds gain = Seconds(0) - backlog;
   Seconds best;
   int64_t worth = 0;
   for (size_t i = 0; i < run.size(); ++i) {
@@ -140,8 +148,9 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   if (worth == 0) return AddAtOnce(std::move(candidate), now);
   const auto usable = static_cast<size_t>(Shareable(candidate.request));
   const int64_t present = scheduler.CachedPages(std::span(candidate.keys).first(usable));
+  // A small part now would keep it from the rest later.
+  if (Room() <= worth / 2) return AddWithoutRoom(std::move(candidate), now);
   worth = std::min(worth, Room());
-  if (worth <= 0) return AddWithoutRoom(std::move(candidate), now);
   const RequestId id = candidate.request.id;
   const std::optional<PrefixPeer>& peer = candidate.request.peer;
   auto load = scheduler.AddLoading(candidate.request, candidate.keys, present + worth);
@@ -166,13 +175,34 @@ Result<void> PrefixLoader::State::AddWithoutRoom(Candidate candidate, Seconds no
   const RequestId id = candidate.request.id;
   RETURN_IF_ERROR(AddAtOnce(std::move(candidate), now));
   ++counts.no_room;
+  std::erase(watched, id);
   without_room.push_back(id);
   return {};
 }
 
+// Who waits with cached pages of which the last gave way is to be loaded: the tiers may have them.
+void PrefixLoader::State::WatchCached() {
+  if (!std::exchange(pages_removed, false) && !room_freed) return;
+  const auto end = watched.begin() + static_cast<int64_t>(std::min(watched.size(), kWatched));
+  const auto left = std::stable_partition(watched.begin(), end, [this](RequestId id) {
+    Waiting& waiting = requests.at(id);
+    const std::span<const BlockKey> keys = waiting.keys;
+    if (waiting.cached > 0 && scheduler.CachedPages(keys.subspan(waiting.cached - 1, 1)) == 0) {
+      tiers.HasFirst(id, scheduler.CachedPages(keys.first(waiting.cached)));
+      without_room.push_back(id);
+      room_freed = true;
+      return false;
+    }
+    waiting.cached += static_cast<size_t>(scheduler.CachedPages(keys.subspan(waiting.cached)));
+    return true;
+  });
+  watched.erase(left, end);
+}
+
 // Those that still wait for their turn are loaded as far as there is room again, in their order.
 void PrefixLoader::State::LookAgain(Seconds now) {
-  if (!std::exchange(room_freed, false)) return;
+  WatchCached();
+  if (Room() <= 0 || !std::exchange(room_freed, false)) return;
   while (!without_room.empty() && Room() > 0) {
     if (!LoadLater(without_room.front(), now)) return;
     without_room.pop_front();
@@ -185,14 +215,20 @@ bool PrefixLoader::State::LoadLater(RequestId request, Seconds now) {
   const std::span<const BlockKey> keys(waiting.keys.data(), waiting.shareable);
   const int64_t present = scheduler.CachedPages(keys);
   const auto next = static_cast<size_t>(present);
-  if (next == keys.size() || on_their_way.contains(keys[next])) return true;
+  if (next == keys.size() || on_their_way.contains(keys[next])) {
+    waiting.cached = next;
+    watched.push_back(request);
+    return true;
+  }
   const std::vector<Tier> run = tiers.Find(keys, present);
-  const int64_t worth = std::min(Worth(run), Room());
+  int64_t worth = Worth(run);
   if (worth <= 0) return true;
+  if (Room() <= worth / 2) return false;
+  worth = std::min(worth, Room());
   auto load = scheduler.LoadWaiting(request, present + worth);
   if (!load) return load.error().code != Code::kResourceExhausted;
-  std::fill_n(waiting.found.begin(), static_cast<size_t>(Tier::kPeer),
-              0);  // A peer was not looked at.
+  // The pool and a peer were not looked at.
+  std::fill_n(waiting.found.begin(), static_cast<size_t>(Tier::kRemote), 0);
   for (const Tier tier : run) ++waiting.found[static_cast<size_t>(tier)];
   waiting.loading = worth;
   waiting.present = present;
@@ -209,18 +245,17 @@ void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,
   const auto pages = static_cast<int64_t>(given.pages.size());
   const Seconds most = std::max(kLeastDeadline, ComputeTime(pages));
   load.gate = std::make_shared<LayerGate>(most);
-  Seconds read = backlog / Or(speeds.disk, kAssumedSpeeds.disk);
   for (size_t i = 0; i < given.pages.size(); ++i) {
     const BlockKey& key = keys[static_cast<size_t>(given.present) + i];
     load.pages.push_back({key, run[i], given.pages[i]});
     if (IsOfTiers(run[i])) tiers.Pin(key, run[i]);
     on_their_way.insert(key);
-    read += ReadTime(run[i]);
+    load.read += ReadTime(run[i]);
   }
   reserved += pages;
-  backlog += options.page * pages;
   tiers.HasFirst(request, given.present + pages);
-  PlanFollowing(load, read, now);
+  PlanFollowing(load, backlog + load.read, now);
+  backlog += load.read;
   const int most_preload = static_cast<int>(options.layers * kMostPreload);
   load_orders.push_back({.id = given.id,
                          .pages = load.pages,

@@ -41,8 +41,9 @@ struct PrefixLoaderOptions {
   int layers = 1;  // Of the model
   // Pages of loads, and of requests that wait with loaded pages; one alone may have more. 0: none.
   int64_t most_loading = 0;
-  bool follow = true;  // A step may wait at a gate
-  bool peers = false;  // Other workers' host memory may be read (Request::peer)
+  size_t most_loads = 64;  // Under way; later ones wait.
+  bool follow = true;      // A step may wait at a gate
+  bool peers = false;      // Other workers' host memory may be read (Request::peer)
 };
 
 // What moving and computing take now, as measured; 0: not known yet.

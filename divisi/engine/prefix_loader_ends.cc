@@ -20,6 +20,7 @@ void PrefixLoader::State::Start(Waiting& waiting, RequestId request, Seconds now
   waiting.started = true;
   room_freed = true;
   std::erase(without_room, request);
+  std::erase(watched, request);
   reserved -= std::exchange(waiting.loading, 0);
   counts.pages_used += waiting.loaded;
   tiers.Forget(request, now);
@@ -33,6 +34,7 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   Waiting& waiting = found->second;
   room_freed = true;
   std::erase(without_room, request);
+  std::erase(watched, request);
   reserved -= waiting.loading;
   if (waiting.started) {
     tiers.Ended(waiting.keys, waiting.answer_tokens, SessionState::kUnknown);
@@ -46,6 +48,19 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   requests.erase(found);
 }
 
+// What was loaded for them others needed: they wait on as if it had not been there.
+void PrefixLoader::State::TakeStripped() {
+  for (const RequestId id : scheduler.TakeStripped()) {
+    const auto found = requests.find(id);
+    if (found == requests.end() || found->second.started) continue;
+    Waiting& waiting = found->second;
+    reserved -= std::exchange(waiting.loading, 0);
+    waiting.loaded = waiting.present = 0;
+    waiting.found = {};
+    room_freed = true;
+  }
+}
+
 bool PrefixLoader::Cancel(RequestId request, Seconds now) {
   State& s = *state_;
   s.Forget(request, now);
@@ -56,6 +71,7 @@ bool PrefixLoader::Cancel(RequestId request, Seconds now) {
 
 void PrefixLoader::Note(const std::vector<SchedulerEvent>& events, Seconds now) {
   State& s = *state_;
+  s.TakeStripped();
   for (const SchedulerEvent& event : events) {
     const auto found = s.requests.find(event.request);
     if (found == s.requests.end()) continue;
@@ -98,7 +114,8 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome) {
     if (bad.damaged || IsOfTiers(bad.tier)) s.tiers.Bad(bad.key, bad.tier);
   }
   const auto pages = static_cast<int64_t>(load.pages.size());
-  s.backlog = s.backlog - s.options.page * pages;
+  // Sums of other orders differ in their last digits.
+  s.backlog = s.loads.empty() ? Seconds(0) : s.backlog - load.read;
   s.room_freed = true;
   s.counts.loads_failed += outcome.pages < pages;
   s.counts.pages_read += outcome.pages;
@@ -188,6 +205,7 @@ void PrefixLoader::State::Follow(Seconds now) {
 
 void PrefixLoader::State::TakeChanges(Seconds now) {
   for (PageChange& change : scheduler.TakePageChanges()) {
+    pages_removed = pages_removed || change.kind == PageChange::Kind::kRemoved;
     // What was loaded from the disk, the pool or a peer is saved, too: it may be wanted again soon.
     if (change.kind == PageChange::Kind::kStored) {
       tiers.Complete({.key = change.key,
@@ -221,9 +239,10 @@ void PrefixLoader::Tick(Seconds now) {
   s.GiveUpQuestions(now);
   for (const uint64_t id : std::exchange(s.pending_answers, {})) PoolAnswered(id, {}, now);
   s.Follow(now);
+  s.TakeStripped();
+  s.TakeChanges(now);
   s.LookAgain(now);
   s.Expect(now);
-  s.TakeChanges(now);
   s.TakeTierActions(now);
 }
 

@@ -80,5 +80,122 @@ TEST(PrefixLoaderRoomTest, AloneAPrefixMayBeLargerThanTheRoomForLoads) {
   EXPECT_EQ(host.tokens_.at(2), Alone(Prompt(2, 150)));
 }
 
+TEST(PrefixLoaderRoomTest, NoMoreLoadsAtOnceThanTheTiersTake) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.scheduler.blocks = 60;
+  setup.loader.tiers.host_pages = 200;
+  setup.loader.most_loading = 40;
+  setup.loader.most_loads = 2;
+  Host host(setup, tiers);
+  for (RequestId id = 1; id <= 3; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>(id * 1000))).ok());
+  }
+  host.RunAll();
+  for (RequestId id = 900; id < 910; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
+    host.RunAll();
+  }
+  for (RequestId id = 11; id <= 13; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>((id - 10) * 1000))).ok());
+  }
+  EXPECT_EQ(host.loader_.stats().loads, 2);
+  EXPECT_EQ(host.loader_.stats().no_room, 1);
+  host.Tick();
+  host.Carry();
+  EXPECT_EQ(host.loader_.stats().loads, 3);
+  host.RunAll();
+  for (RequestId id = 11; id <= 13; ++id) EXPECT_EQ(host.cached_.at(id), 64) << id;
+}
+
+TEST(PrefixLoaderRoomTest, ASmallPartIsNoReasonToForgoTheRest) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.scheduler.blocks = 60;
+  setup.loader.tiers.host_pages = 200;
+  setup.loader.most_loading = 10;
+  Host host(setup, tiers);
+  for (RequestId id = 1; id <= 2; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 135, static_cast<TokenId>(id * 1000))).ok());
+  }
+  host.RunAll();
+  for (RequestId id = 900; id < 910; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
+    host.RunAll();
+  }
+  for (RequestId id = 11; id <= 12; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 135, static_cast<TokenId>((id - 10) * 1000))).ok());
+  }
+  EXPECT_EQ(host.loader_.stats().loading_pages, 8);
+  EXPECT_EQ(host.loader_.stats().no_room, 1);
+  host.RunAll();
+  EXPECT_EQ(host.loader_.stats().pages_read, 8 + 8 * host.loader_.stats().loaded_later);
+  EXPECT_EQ(host.tokens_.at(12), host.tokens_.at(2));
+}
+
+// What the pool cached when a request came may give way before its turn: host memory has it still.
+TEST(PrefixLoaderRoomTest, CachedPagesThatGiveWayBeforeTheTurnAreReadBack) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.scheduler.max_sequences = 1;
+  setup.loader.tiers.host_pages = 200;
+  Host host(setup, tiers);
+  ASSERT_TRUE(host.Add(Prompt(1, 70)).ok());
+  host.RunAll();
+  for (RequestId id = 900; id < 903; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
+  }
+  ASSERT_TRUE(host.Add(Prompt(2, 70)).ok());
+  EXPECT_EQ(host.loader_.stats().loads, 0);
+  host.RunAll();
+  EXPECT_EQ(host.tokens_.at(2), host.tokens_.at(1));
+  EXPECT_EQ(host.cached_.at(2), 64);
+  EXPECT_EQ(host.loader_.stats().loaded_later, 1);
+  EXPECT_EQ(host.found_.at(2), (std::array<int64_t, kSources>{0, 4, 0, 0}));
+}
+
+// Each byte under way counts what its own tier takes for it.
+TEST(PrefixLoaderRoomTest, ASlowDiskMakesNoHostHitWorthless) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.loader.tiers.host_pages = 200;
+  Host host(setup, tiers);
+  ASSERT_TRUE(host.Add(Prompt(1, 70, 1000)).ok());
+  ASSERT_TRUE(host.Add(Prompt(2, 70, 2000)).ok());
+  host.RunAll();
+  PushOut(host);
+  host.loader_.SetSpeeds({.disk = BytesPerSecond(1000)});
+  ASSERT_TRUE(host.Add(Prompt(11, 70, 1000)).ok());
+  ASSERT_TRUE(host.Add(Prompt(12, 70, 2000)).ok());
+  EXPECT_EQ(host.loader_.stats().not_worth, 0);
+  EXPECT_EQ(host.loader_.stats().loads, 2);
+  host.RunAll();
+  EXPECT_EQ(host.cached_.at(12), 64);
+}
+
+TEST(PrefixLoaderRoomTest, LoadedPagesThatOthersNeedAreNoLongerCounted) {
+  Tiers tiers;
+  HostSetup setup;
+  setup.scheduler.max_sequences = 1;
+  Host host(setup, tiers);
+  ASSERT_TRUE(host.Add(Prompt(1, 70)).ok());
+  host.RunAll();
+  PushOut(host);
+  Request grows = Prompt(2, 40, 5000);
+  grows.max_tokens = 140;  // Twelve pages, all there are
+  ASSERT_TRUE(host.Add(grows).ok());
+  ASSERT_TRUE(host.Step());
+  ASSERT_TRUE(host.Add(Prompt(3, 70)).ok());
+  ASSERT_EQ(host.loader_.stats().loading_pages, 4);
+  host.Tick();
+  host.Carry();
+  while (!host.tokens_.contains(3) && host.tokens_[2].size() < 139) ASSERT_TRUE(host.Step());
+  EXPECT_EQ(host.loader_.stats().loading_pages, 0);
+  host.RunAll();
+  EXPECT_EQ(host.loader_.stats().pages_read, 4);
+  EXPECT_EQ(host.loader_.stats().pages_used, 0);
+  EXPECT_EQ(host.tokens_.at(3), host.tokens_.at(1));
+}
+
 }  // namespace
 }  // namespace divisi

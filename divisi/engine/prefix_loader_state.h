@@ -43,6 +43,7 @@ struct PrefixLoader::State {
     int64_t loading = 0;                    // Pages that it was given room for.
     int64_t loaded = 0;                     // Of those, that came.
     int64_t present = 0;                    // Pages that the pool held before.
+    size_t cached = 0;                      // Of one that is watched: pages that the pool held
     int64_t answer_tokens = 0;
     bool started = false;
     bool lost = false;  // What was loaded came too late for its step.
@@ -58,6 +59,7 @@ struct PrefixLoader::State {
     std::shared_ptr<LayerGate> gate;
     int preload = 0;                 // Layers that must be there before computing follows.
     std::optional<Seconds> look_at;  // None: not to be followed (any more).
+    Seconds read;                    // What reading takes
   };
 
   Result<void> Add(Request request, Seconds now);
@@ -72,6 +74,8 @@ struct PrefixLoader::State {
   Result<void> AddWithoutRoom(Candidate candidate, Seconds now);
   bool LoadLater(RequestId request, Seconds now);
   void LookAgain(Seconds now);
+  void WatchCached();
+  void TakeStripped();
   void BeginLoad(const PrefixLoad& load, RequestId request, const std::vector<Tier>& run,
                  Seconds now);
   void PlanFollowing(Load& load, Seconds read, Seconds now);
@@ -90,15 +94,19 @@ struct PrefixLoader::State {
   TierSpeeds speeds;
   Seconds lookup;
   std::map<RequestId, Waiting> requests;
-  std::deque<RequestId> beyond;  // Those that the tiers do not expect yet, in queue order
-  std::deque<RequestId> without_room;  // Those that wait for their turn, in queue order
+  std::deque<RequestId> beyond;        // Those that the tiers do not expect yet, in queue order
+  std::deque<RequestId> without_room;  // Those that wait for their turn, and were to be loaded
   bool room_freed = false;             // Since they were looked at
+  // Those that wait for their turn with what the pool caches, in queue order, and whether any of
+  // that may have given way since they were looked at.
+  std::deque<RequestId> watched;
+  bool pages_removed = false;
   std::map<uint64_t, Question> questions;
   uint64_t last_question = 0;
   std::map<uint64_t, Load> loads;
   std::unordered_set<BlockKey, BlockKeyHash> on_their_way;  // Keys of loads
   std::map<uint64_t, BlockId> saving;                       // Device pages, pinned, by copy
-  Bytes backlog;                                            // Of loads
+  Seconds backlog;                                          // Of loads, to be read
   int64_t reserved = 0;                                     // Of options.most_loading
   std::vector<LoadOrder> load_orders;
   std::vector<uint64_t> unwanted;  // Loads, under way, of requests that went away

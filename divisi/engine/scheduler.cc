@@ -364,6 +364,8 @@ int64_t Scheduler::CachedPages(std::span<const BlockKey> keys) const {
 }
 int64_t Scheduler::Room() const { return state_->Room(); }
 std::vector<PageChange> Scheduler::TakePageChanges() { return state_->TakePageChanges(); }
+bool Scheduler::Blocked() const { return state_->Blocked(); }
+std::vector<RequestId> Scheduler::TakeStripped() { return state_->TakeStripped(); }
 bool Scheduler::PinPage(BlockId block, const BlockKey& key) { return state_->PinPage(block, key); }
 void Scheduler::UnpinPage(BlockId block) { state_->UnpinPage(block); }
 std::span<const BlockId> Scheduler::PagesOf(RequestId id) const { return state_->PagesOf(id); }

@@ -181,11 +181,15 @@ class Scheduler {
   void EndLoad(uint64_t load, int64_t loaded);
   // How many of a prompt's pages the pool holds, from the first on.
   int64_t CachedPages(std::span<const BlockKey> keys) const;
+  // Whether who is next in the queue waits for pages that others have, as of the last step.
+  bool Blocked() const;
   // How many more requests the queue takes.
   int64_t Room() const;
 
   // Since the last call, in order. Nothing without options.report_pages.
   std::vector<PageChange> TakePageChanges();
+  // Requests that waited with loaded pages, which others needed: they wait on without.
+  std::vector<RequestId> TakeStripped();
   // Keeps a page's content in place, to be read; false when it is no longer there.
   bool PinPage(BlockId block, const BlockKey& key);
   void UnpinPage(BlockId block);

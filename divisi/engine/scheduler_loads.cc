@@ -143,6 +143,7 @@ bool Scheduler::State::StripYoungest(uint64_t arrival) {
     ScheduledRequest& entry = *at->second;
     if (entry.pages.empty() || entry.load != 0) continue;
     ReleasePages(entry);
+    if (options_.report_pages) stripped_.push_back(entry.id());
     return true;
   }
   return false;

@@ -143,10 +143,13 @@ void Scheduler::State::Preempt(ScheduledRequest& entry) {
 
 void Scheduler::State::Admit() {
   int passed = 0;
+  if (waiting_.empty()) blocked_ = false;
   bool blocked = false;
   for (auto at = waiting_.begin(); at != waiting_.end() && !blocked && passed < kMaxPassed;) {
     if (BudgetLeft() == 0 || static_cast<int64_t>(running_.size()) >= max_running_) return;
-    if (TryAdmit(*at->second, blocked)) {
+    const bool admitted = TryAdmit(*at->second, blocked);
+    blocked_ = blocked;
+    if (admitted) {
       at = waiting_.erase(at);
     } else {
       ++at;

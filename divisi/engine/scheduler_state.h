@@ -76,6 +76,8 @@ class Scheduler::State {
   int64_t CachedPages(std::span<const BlockKey> keys) const;
   int64_t Room() const { return options_.max_waiting - unstarted_; }
   std::vector<PageChange> TakePageChanges() { return std::exchange(changes_, {}); }
+  bool Blocked() const { return blocked_; }
+  std::vector<RequestId> TakeStripped() { return std::exchange(stripped_, {}); }
   bool PinPage(BlockId block, const BlockKey& key);
   void UnpinPage(BlockId block);
   const StepPlan& Plan();
@@ -163,6 +165,8 @@ class Scheduler::State {
   int64_t loading_ = 0;  // Entries neither waiting nor running.
   std::unordered_map<BlockId, int64_t> pins_;
   std::vector<PageChange> changes_;
+  std::vector<RequestId> stripped_;
+  bool blocked_ = false;  // Who is next waits for pages.
 
   int64_t preemptions_ = 0;
   int64_t prefix_queried_ = 0;

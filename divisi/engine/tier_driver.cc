@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "divisi/engine/tier_complaints.h"
 #include "divisi/kv/tier_rates.h"
 
 namespace divisi {
@@ -26,6 +27,7 @@ struct TierDriver::State {
   std::function<void()> wake;         // Guarded by mutex.
   std::unique_ptr<RemoteIndex> pool;  // With remote
   std::unique_ptr<TierIo> io;
+  std::optional<TierComplaints> complaints;
 
   size_t page() const { return static_cast<size_t>(options.shape.PayloadBytes()); }
   std::span<std::byte> PageAt(BlockId block) const {
@@ -73,6 +75,7 @@ void TierDriver::State::OpenPool() {
 Result<std::unique_ptr<TierDriver>> TierDriver::Open(TierDriverOptions options, Logger& logger) {
   auto state = std::make_unique<State>();
   state->options = std::move(options);
+  state->complaints.emplace(logger);
   RETURN_IF_ERROR(state->OpenStores(logger));
   state->OpenPool();
   const TierDriverOptions& o = state->options;
@@ -107,6 +110,7 @@ PrefixLoaderOptions TierDriver::LoaderOptions() const {
     options.tiers.budget = BudgetOf(endurance, page, kBurst);
   }
   options.tiers.disk_writes = s.options.disk_writes;
+  options.most_loads = TierIoOptions{}.most_loads;
   options.tiers.pool = s.remote != nullptr;
   options.peers = s.peers != nullptr;
   options.most_loading = static_cast<int64_t>(s.options.device.size() / s.page()) * 3 / 4;
@@ -145,6 +149,7 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
   for (const LoadDone& done : io->TakeLoads()) {
     LoadOutcome outcome{.id = done.id, .pages = done.pages_ok};
     for (const BadPage& bad : done.bad) {
+      complaints->Unread(bad, now);
       if (bad.code == Code::kResourceExhausted) continue;  // Of the system's, not of the page.
       const bool remote = bad.tier == Tier::kRemote || bad.tier == Tier::kPeer;
       if (remote && bad.code == Code::kUnavailable) continue;  // Of the way there.
@@ -155,6 +160,7 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
     loader.LoadEnded(outcome);
   }
   for (const SaveDone& done : io->TakeSaves()) {
+    complaints->Unsaved(done, now);
     loader.SaveEnded(done.id, done.ok, now);
     if (done.source_bad) loader.tiers().Bad(done.key, done.from);
   }

@@ -16,8 +16,17 @@ constexpr int64_t kSweptPerUpdate = 8;
 // For one new page where the table is full: what it takes to find a forgotten holder's page soon.
 constexpr int64_t kSweptWhenFull = 1024;
 
-constexpr int64_t kPagesPerPromise = 64;  // Of capacity: 150,000 pages in 10 million.
+// Of capacity, by promise: 150,000 pages in 10 million; where it is small, more closely, for
+// prompts are as long there.
+constexpr int64_t kPagesPerPromise = 64;
+constexpr int64_t kFewPagesPerPromise = 16;
+constexpr int64_t kManyPromises = 131'072;  // Sixteen prompts of 128k tokens
 constexpr int64_t kLeastPromises = 1024;
+
+int64_t MostPromises(int64_t pages) {
+  return std::max({pages / kPagesPerPromise, std::min(pages / kFewPagesPerPromise, kManyPromises),
+                   kLeastPromises});
+}
 
 uint64_t BitOf(int slot) { return uint64_t{1} << (slot % 64); }
 
@@ -41,8 +50,8 @@ Result<PageDirectory> PageDirectory::Create(const DirectoryOptions& options) {
   const int64_t shared = options.shared_pages > 0 ? options.shared_pages : options.pages;
   auto sets = HolderSets::Create(shared, options.pages);
   if (!sets) return sets.error();
-  auto promises = PromiseTable::Create(std::max(options.pages / kPagesPerPromise, kLeastPromises),
-                                       options.seed, "the directory's promises");
+  auto promises =
+      PromiseTable::Create(MostPromises(options.pages), options.seed, "the directory's promises");
   if (!promises) return promises.error();
   return PageDirectory(*std::move(pages), *std::move(sets), *std::move(promises));
 }

@@ -396,6 +396,16 @@ TEST(PageDirectoryTest, PromisesAreBoundedAndExpiredOnesMakeRoom) {
   EXPECT_EQ(MatchOf(directory, kA, keys, Seconds(102)).promised, 1000);
 }
 
+TEST(PageDirectoryTest, SomeLongPromptsArePromisedAtOnce) {
+  PageDirectory directory = DirectoryFor({.pages = 1'000'000});
+  ASSERT_TRUE(directory.Join(kA).ok());
+  constexpr int64_t kLongest = 131'072 / 16;  // Tokens of a context, in pages
+  for (uint64_t prompt = 0; prompt < 7; ++prompt) {
+    directory.Promise(kA, Chain(prompt, kLongest), Seconds(101), kNow);
+  }
+  EXPECT_EQ(directory.stats().refused_promises, 0);
+}
+
 TEST(PageDirectoryTest, LearnsHowOftenACopyIsThere) {
   PageDirectory directory = DirectoryFor({.pages = 1000});
   ASSERT_TRUE(directory.Join(kA).ok());

@@ -91,8 +91,13 @@ void TierManager::HasFirst(RequestId request, int64_t pages) {
   const auto found = place_of_.find(request);
   if (found == place_of_.end()) return;
   Prefetch& prefetch = prefetches_.at(found->second);
-  prefetch.from = std::min(first, prefetch.keys.size());
-  prefetch.next = std::max(prefetch.next, prefetch.from);
+  const size_t from = std::min(first, prefetch.keys.size());
+  if (from < prefetch.from) {
+    prefetch.next = from;
+    unfinished_.insert(found->second);
+  }
+  prefetch.next = std::max(prefetch.next, from);
+  prefetch.from = from;
 }
 
 void TierManager::Forget(RequestId request, Seconds now) {
@@ -297,6 +302,7 @@ void TierManager::Gone(const BlockKey& key, Tier tier) {
 
 void TierManager::LeftDisk(const PageName& page) {
   const auto found = disk_children_.find(page.parent);
+  if (found == disk_children_.end()) return;  // Its file named another parent than the page has.
   if (--found->second == 0) disk_children_.erase(found);
 }
 

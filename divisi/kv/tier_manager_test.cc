@@ -99,6 +99,11 @@ TEST(TierManagerTest, WhatARequestHasOrReadsWhereItIsDoesNotComeBackBesides) {
     driver.CarryOut();
     EXPECT_EQ(driver.tiers.stats().promotions, 1);
     EXPECT_EQ(driver.tiers.Find(first, 0)[1], Tier::kDisk);
+    // What it had may have given way meanwhile.
+    driver.tiers.HasFirst(3, 0);
+    driver.tiers.Forget(99, driver.now);
+    driver.CarryOut();
+    EXPECT_GT(driver.tiers.stats().promotions, 1);
   }
 }
 

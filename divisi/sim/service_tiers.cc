@@ -224,7 +224,7 @@ void ServiceTierDriver::EndLoad(bool whole, int64_t pages) {
   const auto asked = static_cast<int64_t>(load.order.pages.size());
   if (whole && load.pages < asked) {
     const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(load.pages)];
-    outcome.bad.push_back({page.key, page.tier, page.tier != Tier::kPeer});
+    outcome.bad.push_back({page.key, page.tier, /*damaged=*/false});  // It gave way meanwhile.
   }
   for (int64_t i = 0; world_.contents && i < outcome.pages; ++i) {
     const LoadOrder::Page& page = load.order.pages[static_cast<size_t>(i)];
@@ -264,7 +264,9 @@ void ServiceTierDriver::Save(std::vector<TierAction> actions) {
       bytes += page_;
       continue;
     }
-    const StoreSpace::Placing place = world_.store->space.Place(action.page.key, page_);
+    StoreSpace& space = world_.store->space;
+    space.Touch(action.page.parent);
+    const StoreSpace::Placing place = space.Place(action.page.key, page_);
     if (place.status != StoreStatus::kOk) continue;
     placed[action.id] = place.object.slot;
     bytes += page_;
@@ -283,7 +285,7 @@ bool ServiceTierDriver::Keep(const TierAction& action,
   if (action.to == Tier::kRemote) {
     const auto slot = placed.find(action.id);
     if (slot == placed.end()) return world_.store->space.Has(key);  // Another worker's, or no room
-    world_.store->space.Publish(slot->second);
+    world_.store->space.Publish(slot->second, action.page.parent);
   }
   if (!world_.contents) return true;
   const bool device = action.from == Tier::kDevice;

@@ -49,6 +49,22 @@ TEST(ServiceTiersTest, TheNextTurnOnAnotherWorkerReadsThePool) {
   EXPECT_NEAR(ttft.value, 1e-3 + 64 * 256 / 8e5 + 1e-3 + 16e-4 + 4e-4, 1e-3);
 }
 
+// Of a full pool the end of the chain gives way that was used longest ago, as of a real one's: its
+// beginning can be used without its end, not its end without its beginning.
+TEST(ServiceTiersTest, AFullPoolKeepsTheBeginningsOfPrompts) {
+  constexpr int64_t kPoolPages = 98;
+  ServiceScenario scenario{
+      .dispatch = {.policy = RoutePolicy::kRoundRobin},
+      .workers = std::vector<ServiceWorker>(3, Worker()),
+      .pool = ServicePool{.memory = Bytes(kPoolPages * kStoreAlignment), .lookup = Seconds(1e-3)}};
+  scenario.requests = {Ask(0, {1, 2}, 100), Ask(1, {3, 4}, 101), Ask(2, {1, 2}, 102)};
+  const ServiceReport report = RunService(scenario);
+  ExpectAllServed(report);
+  // The other prompt's 65 pages are there.
+  EXPECT_EQ(report.workers[2].counters.cached_tokens, (kPoolPages - 65) * 16);
+  EXPECT_EQ(report.tiers[2].loads_failed, 0);
+}
+
 // Without a pool: over the first one's network card and the second one's, then PCIe.
 ServiceScenario Peers() {
   ServiceScenario scenario{.dispatch = {.policy = RoutePolicy::kRoundRobin},
