@@ -200,14 +200,15 @@ class StreamConnection final : public FrameConnection,
     silence_.async_wait([self = this->shared_from_this()](error_code error) {
       // After a pause of this process what came meanwhile is read first; this one's turn still
       // comes, though the timer was set anew.
-      const bool silent = !error && self->silence_.expiry() <= std::chrono::steady_clock::now();
+      const bool silent =
+          !error && self->silence_.expiry() <= asio::steady_timer::clock_type::now();
       if (silent) self->End("nothing was heard for " + HumanSeconds(kSilence));
     });
   }
 
   void ReadNext() {
     waiting_ = paused_ && !closing_;
-    if (waiting_) return void(silence_.expires_at(std::chrono::steady_clock::time_point::max()));
+    if (waiting_) return void(silence_.expires_at(asio::steady_timer::time_point::max()));
     WatchSilence();
     ReadLength();
   }

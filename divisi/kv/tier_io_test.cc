@@ -228,11 +228,11 @@ TEST_F(TierIoTest, AHangingReadEndsAtItsDeadlineAndNothingLandsLater) {
   ASSERT_TRUE(io_->Load(hanging).ok());
   AwaitStanding();
   ASSERT_TRUE(io_->Load(behind).ok());
-  std::vector<LoadDone> done;
-  while (done.size() < 2) {
-    for (auto& one : Await([&] { return io_->TakeLoads(); })) done.push_back(std::move(one));
+  for (size_t ended = 0; ended < 2;) {
+    const auto done = Await([&] { return io_->TakeLoads(); });
+    for (const LoadDone& one : done) EXPECT_EQ(one.end, LoadEnd::kLate);
+    ended += done.size();
   }
-  for (const LoadDone& one : done) EXPECT_EQ(one.end, LoadEnd::kLate);
   EXPECT_FALSE(hanging.gate->Wait(0, Seconds(0)));
   Until([&] { return io_->stats().hangs; });
   EXPECT_EQ(io_->Load(behind).error().code, Code::kUnavailable);
@@ -364,16 +364,13 @@ TEST_F(TierIoTest, AHangingWriteEndsAndLeavesThePayloadAlone) {
   Start([](auto& options) { options.save_time = Seconds(1); });
   disk_.trouble->Hang();
   auto payload = NumberedPayload(1, kShape);
-  ASSERT_TRUE(
-      io_->Save({.id = 1, .header = NumberedPage(1, kShape), .to = Tier::kDisk, .payload = payload})
-          .ok());
-  ASSERT_TRUE(
-      io_->Save({.id = 2, .header = NumberedPage(2, kShape), .to = Tier::kDisk, .payload = payload})
-          .ok());
+  PageSave save{.id = 1, .header = NumberedPage(1, kShape), .to = Tier::kDisk, .payload = payload};
+  ASSERT_TRUE(io_->Save(save).ok());
+  save.id = 2;
+  ASSERT_TRUE(io_->Save(save).ok());
   std::vector<SaveDone> done;
-  while (done.size() < 2) {
+  while (done.size() < 2)
     for (auto& one : Await([&] { return io_->TakeSaves(); })) done.push_back(std::move(one));
-  }
   EXPECT_THAT(done[0].why, HasSubstr("not done within"));
   EXPECT_FALSE(io_->Save({.id = 3}).ok());
   payload.clear();
