@@ -126,9 +126,10 @@ class Writing {
     while (!lost && TheClock().Now() - start < most) Step();
     return TheClock().Now() - start;
   }
-  void RunFor(Seconds time) {
-    const Seconds end = TheClock().Now() + time;
-    while (!lost && TheClock().Now() < end) Step();
+  // Until a write has ended well, at most so long.
+  void RunUntilGood(Seconds most) {
+    const Seconds end = TheClock().Now() + most;
+    while (!lost && good == 0 && TheClock().Now() < end) Step();
   }
 
   bool lost = false;
@@ -156,7 +157,7 @@ class Writing {
 TEST(UcxDeathTest, WriterOfAKilledOwnerIsToldSoon) {
   Child owner({"owner"});
   Writing writing(owner);
-  writing.RunFor(Seconds(0.5));
+  writing.RunUntilGood(Seconds(20));
   ASSERT_GT(writing.good, 0);
   owner.Kill();
   EXPECT_LT(writing.RunUntilLost(Seconds(10)), Seconds(3));
@@ -168,7 +169,7 @@ TEST(UcxDeathTest, WriterOfAKilledOwnerIsToldSoon) {
 TEST(UcxDeathTest, WriterOfAStoppedOwnerIsToldAfterSilence) {
   Child owner({"owner"});
   Writing writing(owner);
-  writing.RunFor(Seconds(0.5));
+  writing.RunUntilGood(Seconds(20));
   ASSERT_GT(writing.good, 0);
   owner.Signal(SIGSTOP);
   EXPECT_LT(writing.RunUntilLost(Seconds(15)), Seconds(5));
