@@ -2,6 +2,7 @@
 // traces, the hit rates of the recorded load.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,7 @@
 
 #include "divisi/cli/calc.h"
 #include "divisi/cli/calc_read.h"
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -29,9 +31,13 @@ std::string ErrorOf(const Inputs& inputs) {
   return result ? "accepted" : result.error().message;
 }
 
+std::string TempPath(const std::string& name) {
+  return Format("{}/{}-{}", testing::TempDir(), getpid(), name);
+}
+
 // Two turns of one conversation; the first block is shared with another.
 std::string SmallTrace() {
-  const std::string path = testing::TempDir() + "/kv_trace_small.jsonl";
+  const std::string path = TempPath("kv_trace_small.jsonl");
   std::ofstream(path)
       << R"({"timestamp": 0, "input_length": 1024, "output_length": 9, "hash_ids": [0, 1]})"
       << "\n"
@@ -60,7 +66,7 @@ TEST(CalcKvTraceTest, RefusesWhatItCannotReplay) {
   EXPECT_THAT(ErrorOf({{"trace", trace}, {"policy", "optimum"}, {"disk-blocks", "5"}}),
               HasSubstr("one tier"));
   EXPECT_THAT(ErrorOf({{"trace", trace}, {"blocks", "0"}}), HasSubstr("--blocks"));
-  const std::string azure = testing::TempDir() + "/kv_trace_azure.csv";
+  const std::string azure = TempPath("kv_trace_azure.csv");
   std::ofstream(azure) << "TIMESTAMP,ContextTokens,GeneratedTokens\n"
                        << "2023-11-16 18:17:03.9799600,4808,10\n";
   EXPECT_THAT(ErrorOf({{"trace", azure}}), HasSubstr("no hash_ids"));

@@ -1,10 +1,12 @@
 #include "divisi/cli/model_setup.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "divisi/core/format.h"
 #include "divisi/model/checkpoint.h"
 
 namespace divisi {
@@ -35,7 +37,8 @@ class ModelFingerprintTest : public ::testing::Test {
     file.put(static_cast<char>(byte ^ 1));
   }
 
-  const fs::path copy_ = fs::temp_directory_path() / "divisi-model-fingerprint";
+  const fs::path copy_ =
+      fs::temp_directory_path() / Format("divisi-model-fingerprint-{}", getpid());
 };
 
 TEST_F(ModelFingerprintTest, IsTheSameOfTheSameWeights) {

@@ -1,14 +1,17 @@
 #include "divisi/core/file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
 
 std::filesystem::path TempPath(const char* name) {
-  return std::filesystem::path(testing::TempDir()) / name;
+  return std::filesystem::path(testing::TempDir()) / Format("{}-{}", name, getpid());
 }
 
 TEST(FileTest, WritesReadsAndMapsTheSameBytes) {

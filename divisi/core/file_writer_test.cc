@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "divisi/core/file.h"
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -11,7 +13,8 @@ namespace {
 class FileWriterTest : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(testing::TempDir()) / "file_writer_test";
+    directory_ =
+        std::filesystem::path(testing::TempDir()) / Format("file_writer_test-{}", getpid());
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <numeric>
 
@@ -17,9 +18,9 @@ constexpr const char* kTinyModel = DIVISI_SOURCE_DIR "/models/tiny-qwen3";
 class CheckpointTest : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ =
-        std::filesystem::path(testing::TempDir()) /
-        Format("checkpoint_test_{}", testing::UnitTest::GetInstance()->current_test_info()->name());
+    directory_ = std::filesystem::path(testing::TempDir()) /
+                 Format("checkpoint_test_{}-{}",
+                        testing::UnitTest::GetInstance()->current_test_info()->name(), getpid());
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
     std::filesystem::copy(std::filesystem::path(kTinyModel) / "config.json", directory_);

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -127,7 +130,8 @@ class IncompleteTest : public testing::Test {
     EXPECT_TRUE(WriteFileAtomic(directory_ / "config.json", config_.Dump()).ok());
     return Inspect(Checkpoint::Open(directory_).value());
   }
-  std::filesystem::path directory_ = std::filesystem::path(testing::TempDir()) / "inspect_test";
+  std::filesystem::path directory_ =
+      std::filesystem::path(testing::TempDir()) / Format("inspect_test-{}", getpid());
   Json config_;
 };
 

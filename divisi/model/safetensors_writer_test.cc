@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "divisi/core/file.h"
+#include "divisi/core/format.h"
 #include "divisi/model/model_tensors.h"
 
 namespace divisi {
@@ -18,6 +20,10 @@ std::vector<TensorSlot> ThreeSlots() {
           {"c", DataType::kF16, {5}}};     // 10
 }
 
+std::filesystem::path TempPath(const char* name) {
+  return std::filesystem::path(testing::TempDir()) / Format("{}-{}", name, getpid());
+}
+
 std::vector<std::byte> Counting(size_t size) {
   std::vector<std::byte> bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i);
@@ -25,7 +31,7 @@ std::vector<std::byte> Counting(size_t size) {
 }
 
 TEST(SafetensorsWriterTest, ParserReadsWhatWasWritten) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "safetensors_writer_test";
+  const auto path = TempPath("safetensors_writer_test");
   auto writer = SafetensorsWriter::Create(path, ThreeSlots()).value();
   const auto data = Counting(26);
   // Pieces end inside tensors.
@@ -44,7 +50,7 @@ TEST(SafetensorsWriterTest, ParserReadsWhatWasWritten) {
 }
 
 TEST(SafetensorsWriterDeathTest, CountsItsBytes) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "safetensors_writer_count";
+  const auto path = TempPath("safetensors_writer_count");
   const auto write = [&](size_t size) {
     auto writer = SafetensorsWriter::Create(path, ThreeSlots()).value();
     if (!writer.Append(Counting(size)) || !writer.Finish()) return;

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 
 #include "divisi/core/file.h"
+#include "divisi/core/format.h"
 #include "divisi/model/checkpoint.h"
 #include "divisi/model/inspect.h"
 #include "divisi/model/tokenizer.h"
@@ -47,7 +49,8 @@ class SynthCheckpointTest : public testing::Test {
   }
 
   ThreadPool pool_{2};
-  std::filesystem::path directory_ = std::filesystem::path(testing::TempDir()) / "synth_checkpoint";
+  std::filesystem::path directory_ =
+      std::filesystem::path(testing::TempDir()) / Format("synth_checkpoint-{}", getpid());
 };
 
 class SynthFamilyTest : public SynthCheckpointTest,

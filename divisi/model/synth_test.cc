@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
 
 #include "divisi/core/file.h"
+#include "divisi/core/format.h"
 #include "divisi/model/checkpoint.h"
 #include "divisi/model/synth_tokenizer.h"
 #include "divisi/model/tokenizer.h"
@@ -102,7 +104,7 @@ TEST(RandomTensorTest, TypesRoundTheSameDraws) {
 class SynthWeightsTest : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = std::filesystem::path(testing::TempDir()) / "synth_test";
+    directory_ = std::filesystem::path(testing::TempDir()) / Format("synth_test-{}", getpid());
     std::filesystem::remove_all(directory_);
     std::filesystem::create_directories(directory_);
   }
@@ -174,7 +176,7 @@ TEST_F(SynthWeightsTest, SaysWhereItCannotWrite) {
   ThreadPool pool(1);
   const auto written = WriteSynthWeights(SmallSpec(), directory_ / "no", {}, pool);
   ASSERT_FALSE(written.ok());
-  EXPECT_NE(written.error().message.find("synth_test/no"), std::string::npos);
+  EXPECT_NE(written.error().message.find((directory_ / "no").string()), std::string::npos);
 }
 
 TEST(ModelTensorsTest, ElementsAddUpToParameters) {

@@ -1,8 +1,10 @@
 #include "divisi/serve/text_assets.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "divisi/core/file.h"
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -12,7 +14,8 @@ const std::filesystem::path kTiny = std::filesystem::path(DIVISI_SOURCE_DIR) / "
 // A directory with the tiny tokenizer and the given other files.
 std::filesystem::path MakeDirectory(const char* name,
                                     const std::vector<std::pair<std::string, std::string>>& files) {
-  const auto directory = std::filesystem::path(testing::TempDir()) / name;
+  const auto directory =
+      std::filesystem::path(testing::TempDir()) / Format("{}-{}", name, getpid());
   std::filesystem::remove_all(directory);
   std::filesystem::create_directories(directory);
   std::filesystem::copy(kTiny / "tokenizer.json", directory / "tokenizer.json");
