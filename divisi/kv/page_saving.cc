@@ -1,7 +1,5 @@
 #include "divisi/kv/page_saving.h"
 
-#include <cstring>
-
 namespace divisi {
 
 SaveDone PageSaving::Run(Landing& landing) {
@@ -21,9 +19,8 @@ Result<void> PageSaving::FromDevice(Landing& landing, PageStore& to) {
   if (to.in_memory()) {
     landing.Land([&] { saved = Put(to, save_.header, save_.payload); });
   } else {
-    buffer_.resize(save_.payload.size());
-    const bool copied = landing.Land(
-        [&] { std::memcpy(buffer_.data(), save_.payload.data(), save_.payload.size()); });
+    const bool copied =
+        landing.Land([&] { buffer_.assign(save_.payload.begin(), save_.payload.end()); });
     if (copied) saved = Put(to, save_.header, buffer_);
   }
   if (saved.ok() && !begun_) writing_ = options_.clock->Now() - start;

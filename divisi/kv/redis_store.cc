@@ -401,7 +401,7 @@ void RedisStore::HearGet(Command& command, const redisReply& reply) {
   } else if (reply.len > command.to.size()) {
     command.done.error = Error{Code::kOutOfRange, StoreStatusText(StoreStatus::kTooLarge)};
   } else if (!command.told) {
-    std::memcpy(command.to.data(), reply.str, reply.len);
+    if (reply.len > 0) std::memcpy(command.to.data(), reply.str, reply.len);
     command.done.length = Bytes(static_cast<int64_t>(reply.len));
   }
 }

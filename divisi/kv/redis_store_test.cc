@@ -147,6 +147,12 @@ TEST_F(RedisStoreTest, WhatIsPutIsGot) {
   EXPECT_EQ(client.Wait(client.pages->Get(KeyOf(99), places[0], kSoon)), Code::kNotFound);
   const RemoteHealth health = client.pages->health()[0];
   EXPECT_GT(health.rate.value, 0);
+  // Another program's, of no bytes, and for a place of none.
+  EXPECT_EQ(client.Wait(client.pages->Put(KeyOf(77), std::span(small).first(0), kSoon)),
+            std::nullopt);
+  const auto empty = client.pages->Get(KeyOf(77), {}, kSoon);
+  EXPECT_EQ(client.Wait(empty), std::nullopt);
+  EXPECT_EQ(client.ended.at(empty).length, Bytes(0));
 }
 
 TEST_F(RedisStoreTest, HasRemoveAndClear) {
