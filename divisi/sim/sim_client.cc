@@ -9,13 +9,14 @@
 
 namespace divisi {
 
-SimClient SimClient::Draw(Random& random) {
+SimClient SimClient::Draw(Random& random, bool alike) {
   SimClient client;
   Request& request = client.request_;
-  const int64_t length = random.Between(1, random.Chance(0.5) ? 20 : 80);
+  const int64_t length = random.Between(1, random.Chance(alike ? 0.2 : 0.5) ? 20 : 80);
   // Stems that many prompts share, to some length, and that push each other out of small pools.
-  const int64_t stem = random.Between(0, 3) * 100;
-  const int64_t common = random.Chance(0.6) ? random.Between(0, length) : 0;
+  const int64_t stem = random.Between(0, alike ? 7 : 3) * 100;
+  const int64_t most = random.Chance(alike ? 0.95 : 0.6) ? length : 0;
+  const int64_t common = random.Between(alike ? most / 2 : 0, most);
   for (int64_t t = 0; t < length; ++t) {
     request.prompt.push_back(
         static_cast<TokenId>(t < common ? stem + t : random.Between(0, 10000)));
@@ -25,7 +26,7 @@ SimClient SimClient::Draw(Random& random) {
   if (random.Chance(0.3)) {
     request.stop_token_ids = {static_cast<TokenId>(random.Between(0, kSimVocab - 1))};
   }
-  client.arrives_ = Seconds(15 * random.Uniform() * (random.Chance(0.5) ? 0.1 : 1));
+  client.arrives_ = Seconds(15 * random.Uniform() * (random.Chance(alike ? 0.2 : 0.5) ? 0.1 : 1));
   if (random.Chance(0.25)) {
     client.cancels_ = client.arrives_ + Seconds(3 * random.Uniform() * random.Uniform());
   }

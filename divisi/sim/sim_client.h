@@ -19,7 +19,8 @@ class SimClient {
  public:
   // Prompts of any length around page edges, some beginning alike; some end by a stop token, some
   // after one token. What it has to get is what one scheduler alone gives.
-  static SimClient Draw(Random& random);
+  // alike: most begin like others, and long after those.
+  static SimClient Draw(Random& random, bool alike);
 
   const Request& request() const { return request_; }
   Seconds arrives() const { return arrives_; }

@@ -5,11 +5,11 @@
 
 namespace divisi {
 
-void SimClients::Draw(Random& random, size_t slots) {
-  const int64_t count = random.Between(1, 40);
+void SimClients::Draw(Random& random, size_t slots, bool alike) {
+  const int64_t count = random.Between(alike ? 20 : 1, 40);
   for (int64_t i = 0; i < count; ++i) {
     const auto index = static_cast<size_t>(i);
-    SimClient asked = SimClient::Draw(random);
+    SimClient asked = SimClient::Draw(random, alike);
     const auto slot = static_cast<size_t>(random.Between(0, static_cast<int64_t>(slots) - 1));
     schedule_.At(asked.arrives(), [this, index] { Submit(index); });
     if (asked.cancels()) schedule_.At(*asked.cancels(), [this, index] { Cancel(index); });

@@ -29,8 +29,8 @@ class SimClients {
   SimClients(SimSchedule& schedule, GatewayAt gateway_at)
       : schedule_(schedule), gateway_at_(std::move(gateway_at)) {}
 
-  // Each asks the gateway at one of `slots`.
-  void Draw(Random& random, size_t slots);
+  // Each asks the gateway at one of `slots`. alike: as SimClient::Draw has it.
+  void Draw(Random& random, size_t slots, bool alike);
   // What is wrong with the event; empty: nothing.
   std::string Take(size_t slot, const DispatchEvent& event);
   // Connections to that gateway are gone, and so are its requests.

@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "divisi/sim/sim_events.h"
 #include "divisi/sim/sim_gateway.h"
 #include "divisi/sim/sim_links.h"
+#include "divisi/sim/sim_page_check.h"
 #include "divisi/sim/sim_pages.h"
 #include "divisi/sim/sim_weather.h"
 #include "divisi/sim/sim_worker.h"
@@ -44,9 +44,14 @@ class Cluster {
     has_directory_ = random_.Chance(0.5);
     has_tiers_ = random_.Chance(0.5);
     has_events_ = random_.Chance(0.7);
+    alike_ = has_tiers_ && random_.Chance(0.6);
+    if (has_tiers_ && has_events_) {
+      pool_.events = &events_;
+      events_.Begin(SimPool::kLife, SimEvents::kPool);
+    }
     for (size_t slot = 0; slot < gateways_.size(); ++slot) StartGateway(slot);
     DrawWorkers();
-    clients_.Draw(random_, gateways_.size());
+    clients_.Draw(random_, gateways_.size(), alike_);
     DrawFaults();
     schedule_.At(Seconds(0), [this] { TickAll(); });
   }
@@ -101,6 +106,7 @@ class Cluster {
     if (has_events_) options.pages = PageDirectory::Create({.pages = kDirectoryPages}).value();
     gateways_[slot] =
         std::make_unique<SimGateway>(NodeId{++last_gateway_}, slot, std::move(options), World());
+    if (pool_.events != nullptr) events_.Follow(slot, SimPool::kLife);
   }
 
   void DrawWorkers() {
@@ -114,7 +120,8 @@ class Cluster {
     }
     const auto add = [&](WorkerRole role, int64_t count) {
       for (int64_t i = 0; i < count; ++i) {
-        WorkerCoreOptions options = SimWorkerOptions(role, DrawSimScheduler(random_));
+        WorkerCoreOptions options =
+            SimWorkerOptions(role, DrawSimScheduler(random_, alike_ ? 16 : 40));
         options.gateways = addresses;
         options.scheduler.report_pages = has_tiers_;
         options.tell_pages = has_events_;
@@ -142,6 +149,8 @@ class Cluster {
     scatter(weather_.role_changes, 1, &Cluster::ChangeRole);
     scatter(weather_.directory_outages, 0.6, &Cluster::LoseDirectory);
     scatter(weather_.lost_gateways, 1, &Cluster::LoseGateway);
+    scatter(weather_.pool_losses, 1, &Cluster::LosePoolPages);
+    scatter(weather_.pool_outages, 0.7, &Cluster::LosePool);
     schedule_.At(kFaultsEnd, [this] { weather_.drop = weather_.repeat = 0; });
   }
 
@@ -193,9 +202,16 @@ class Cluster {
   SimEvents::Listener MakeEventListener() {
     return {.heard =
                 [this](size_t slot, NodeId life, const EventUpdate& update) {
-                  gateways_[slot]->core().Heard(life, update, schedule_.now());
+                  GatewayCore& gateway = gateways_[slot]->core();
+                  if (life == SimPool::kLife) {
+                    return gateway.HeardStore(0, update, schedule_.now());
+                  }
+                  gateway.Heard(life, update, schedule_.now());
                 },
-            .parted = [this](size_t worker, size_t slot) { return links_.Parted(worker, slot); }};
+            .parted =
+                [this](size_t worker, size_t slot) {
+                  return worker == SimEvents::kPool ? pool_.away : links_.Parted(worker, slot);
+                }};
   }
 
   void WorkerEnded(const SimLinks::End& end, const std::string& why) {
@@ -264,6 +280,17 @@ class Cluster {
     ++report_.directory_outages;
     directory_.Down();
     schedule_.In(Seconds(8 * random_.Uniform()), [this] { directory_.Up(); });
+  }
+
+  void LosePoolPages() { report_.pool_losses += pool_.Lose(random_.Uniform(), random_); }
+
+  // Nobody reaches it for a while; started anew it is empty.
+  void LosePool() {
+    if (!has_tiers_ || pool_.away) return;
+    ++report_.pool_outages;
+    pool_.away = true;
+    if (random_.Chance(0.7)) pool_.Clear();
+    schedule_.In(Seconds(6 * random_.Uniform()), [this] { pool_.away = false; });
   }
 
   // ---- Operators
@@ -382,6 +409,8 @@ class Cluster {
     const WorkerStats stats = worker.core().worker().stats();
     report_.expired_leases += stats.counters.expired_leases;
     report_.handovers += stats.counters.handovers;
+    report_.following_steps += worker.following_steps();
+    report_.lost_prefixes += stats.scheduler.lost_prefixes;
     worker.core().worker().Verify();  // Its transfers add up, too.
     const std::string& fault = worker.executor().first_fault();
     if (!fault.empty()) Fault(Format("worker {}: {}", worker.life().value, fault));
@@ -391,12 +420,9 @@ class Cluster {
     for (const auto& each : workers_) {
       const SimWorker& worker = *each;
       NoteLife(worker);
-      const WorkerStats stats = worker.core().worker().stats();
-      if (stats.incoming != 0 || stats.outgoing != 0 || stats.scheduler.blocks_used != 0) {
-        Fault(Format(
-            "{} {} has {} incoming ({} stopping), {} outgoing requests and {} pages at the end",
-            RoleName(worker.core().options().role), worker.life().value, stats.incoming,
-            stats.stopping, stats.outgoing, stats.scheduler.blocks_used));
+      if (std::string left = worker.Left(); !left.empty()) {
+        Fault(Format("{} {} has {} at the end", RoleName(worker.core().options().role),
+                     worker.life().value, left));
       }
     }
     if (std::string wrong = clients_.CheckEnd(); !wrong.empty()) Fault(std::move(wrong));
@@ -406,44 +432,15 @@ class Cluster {
     }
   }
 
-  // What the gateway knows is what there is.
   void CheckPages(GatewayCore& gateway) {
-    PageDirectory& known = *gateway.pages();
-    known.Verify();
     std::set<BlockKey> keys;
     if (const auto space = gateway.PageSpace()) keys = clients_.Keys(*space);
-    int64_t pairs = 0;
-    for (const auto& worker : workers_) {
-      const NodeId life = worker->life();
-      const auto tiers = known.tier_pages_of(life);
-      const int64_t all = std::accumulate(tiers.begin(), tiers.end(), int64_t{0});
-      pairs += known.pages_of(life);
-      if (all != worker->core().news().held) {
-        Fault(Format("gateway {} knows {} pages of worker {}, which holds {}", gateway.self().value,
-                     all, life.value, worker->core().news().held));
-      }
-      for (const BlockKey& key : keys) CheckPage(known, *worker, key);
-    }
-    report_.known_pages += pairs;
-    // Of several gateways each forgets one that it only doubts in its time.
-    for (const auto& [node, member] : gateway.registry().members()) {
-      if (member.doubted && Find(node) == nullptr) pairs += known.pages_of(node);
-    }
-    if (known.stats().pairs != pairs) Fault("a gateway knows pages of one that is gone");
-  }
-
-  void CheckPage(PageDirectory& known, SimWorker& worker, const BlockKey& key) {
-    const bool device = worker.core().worker().HasPage(key);
-    std::vector<Tier> below;
-    if (auto* prefixes = worker.core().prefixes()) below = prefixes->tiers().Find({&key, 1}, 0);
-    const bool host = device || (!below.empty() && below[0] == Tier::kHost);
-    const bool any = device || !below.empty();
-    const auto pages = known.FindExactly(worker.life(), {&key, 1}, schedule_.now()).pages;
-    if (pages == std::array<int32_t, kTiers>{device, host, any, any}) return;
-    Fault(Format(
-        "worker {}'s page {} is on device, in host memory, on disk: {} {} {}; known: {} {} {}",
-        worker.life().value, key.Hex().substr(0, 8), device, host, any, pages[0], pages[1],
-        pages[2]));
+    const auto lives = [this](NodeId node) { return Find(node) != nullptr; };
+    SimKnownPages known =
+        CheckKnownPages(gateway, {.workers = workers_, .pool = pool_, .keys = keys, .lives = lives},
+                        schedule_.now());
+    report_.known_pages += known.pairs;
+    if (!known.fault.empty()) Fault(std::move(known.fault));
   }
 
   void CheckEndOf(const SimGateway& gateway) {
@@ -472,6 +469,7 @@ class Cluster {
   bool has_directory_ = false;
   bool has_tiers_ = false;
   bool has_events_ = false;
+  bool alike_ = false;  // Prompts, over few device pages: tiers have much to do.
   SimPool pool_;
   SimDirectory directory_;
   SimEvents events_;

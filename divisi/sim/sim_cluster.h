@@ -2,8 +2,9 @@
 // gateways (GatewayCore) and their workers (WorkerCore), over modelled connections that delay, drop
 // and repeat messages, with or without a directory, with crashes, partitions, false alarms, and
 // processes that leave, and with or without KV tiers below the workers' devices, whose reads and
-// writes are slow, fail and get lost. Everything is drawn from the seed; the same seed runs the
-// same events.
+// writes are slow, fail and get lost, of pages whole or layer by layer, with computing behind them,
+// and whose pool forgets pages and goes away. Everything is drawn from the seed; the same seed runs
+// the same events.
 //
 // What is checked of every run:
 //   - each request ends exactly once, or never after its cancellation
@@ -14,7 +15,8 @@
 //   - once faults have stopped everything ends in bounded time, no page is held, and every load
 //     is 0, and every worker and every gateway have found each other
 //   - then each gateway's PageDirectory knows of each worker, tier by tier, what it holds, and of
-//     nobody else anything; batches of events are lost, repeated and reordered on the way
+//     the pool, and of nobody else anything; batches of events are lost, repeated and reordered on
+//     the way
 #pragma once
 
 #include <cstdint>
@@ -33,6 +35,8 @@ struct SimClusterReport {
   int64_t event_gaps = 0, event_replays = 0, event_snapshots = 0, event_losses = 0;
   int64_t known_pages = 0;  // By gateways, of workers, at the end
   int64_t loads = 0, failed_loads = 0, pool_pages = 0, peer_pages = 0;  // Of KV tiers
+  int64_t following_steps = 0, lost_prefixes = 0;  // Behind a load; requests that computed anew
+  int64_t pool_losses = 0, pool_outages = 0;       // Pages; of the whole pool
   int64_t gateway_lost = 0, directory_outages = 0, leaves = 0, declared_dead = 0;
 };
 

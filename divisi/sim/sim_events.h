@@ -19,6 +19,9 @@ namespace divisi {
 
 class SimEvents {
  public:
+  // In the place of a worker: the pool.
+  static constexpr size_t kPool = SIZE_MAX;
+
   struct Listener {
     std::function<void(size_t slot, NodeId life, const EventUpdate&)> heard;
     std::function<bool(size_t worker, size_t slot)> parted;

@@ -6,6 +6,7 @@
 
 #include "divisi/core/check.h"
 #include "divisi/core/format.h"
+#include "divisi/kv/layer_gate.h"
 
 namespace divisi {
 namespace {
@@ -186,8 +187,21 @@ std::vector<SliceResult> SimExecutor::Execute(const StepPlan& plan) {
   for (const StepSlice& slice : plan.slices) Write(slice);
   std::vector<SliceResult> results;
   results.reserve(plan.slices.size());
-  for (const StepSlice& slice : plan.slices) results.push_back(Answer(slice));
+  for (const StepSlice& slice : plan.slices) {
+    // What it wrote is its own pages' alone.
+    results.push_back(IsLost(slice) ? SliceResult{.lost = true} : Answer(slice));
+  }
   return results;
+}
+
+bool SimExecutor::IsLost(const StepSlice& slice) const {
+  return slice.gate != nullptr && slice.gate->opened() < options_.layers;
+}
+
+bool SimExecutor::GatesAreDecided(const StepPlan& plan) const {
+  return std::ranges::all_of(plan.slices, [this](const StepSlice& slice) {
+    return !IsLost(slice) || slice.gate->failed();
+  });
 }
 
 }  // namespace divisi

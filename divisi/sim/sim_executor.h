@@ -35,6 +35,7 @@ struct SimExecutorOptions {
   TokenId failing_token = -1;  // A slice that computes this token fails.
   // Of a step, in place of rates; empty: by them.
   std::function<Seconds(const StepPlan&)> time;
+  int layers = 1;  // A gate that all of them have passed is open.
   // Pages have contents, and plans are checked. Without, a step costs no time of ours for its
   // context: for long loads. Tokens are then those of no model.
   bool contents = true;
@@ -45,7 +46,10 @@ class SimExecutor final : public Executor {
   // clock: advanced by each step's modelled time; may be null. It outlives this.
   explicit SimExecutor(SimExecutorOptions options, ManualClock* clock = nullptr);
 
+  // Waits for nothing: a slice whose gate is not open by now is lost.
   std::vector<SliceResult> Execute(const StepPlan& plan) override;
+  // Whether no gate of the plan is to be waited for any longer: each is open, or failed.
+  bool GatesAreDecided(const StepPlan& plan) const;
 
   // What a page holds, as the bytes that stand for it on a modelled link. Requires: a page that is.
   std::vector<std::byte> ReadPage(BlockId block) const;
@@ -65,6 +69,7 @@ class SimExecutor final : public Executor {
     int64_t position = -1;
   };
 
+  bool IsLost(const StepSlice& slice) const;
   Slot& SlotAt(const StepSlice& slice, int64_t position);
   Seconds TimeOf(const StepPlan& plan) const;
   std::vector<SliceResult> Draw(const StepPlan& plan) const;

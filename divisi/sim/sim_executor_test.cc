@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "divisi/kv/layer_gate.h"
+
 namespace divisi {
 namespace {
 
@@ -73,6 +75,42 @@ TEST(SimExecutorTest, ReportsAPageWrittenForOneAndHeldByAnother) {
   plan.tokens = 10;
   executor.Execute(plan);
   EXPECT_EQ(executor.first_fault(), "block 2 is written for request 2 and held by request 1");
+}
+
+TEST(SimExecutorTest, ASliceIsLostWhoseGateIsNotOpenInFull) {
+  SimExecutor executor({.blocks = 8, .layers = 2});
+  Sequence sequence = SequenceOf(1, 33);
+  const TokenId token = RunWhole(executor, sequence, {0, 1, 2});
+  sequence.computed = 32;
+  const std::vector<BlockId> blocks = {0, 1, 2};
+  LayerGate gate;
+  StepPlan plan;
+  plan.tokens = 1;
+  plan.slices = {{.sequence = &sequence,
+                  .start = 32,
+                  .count = 1,
+                  .blocks = blocks,
+                  .sample = true,
+                  .gate = &gate}};
+  gate.Open(1);
+  EXPECT_FALSE(executor.GatesAreDecided(plan));
+  EXPECT_TRUE(executor.Execute(plan)[0].lost);
+  LayerGate failed;
+  failed.Open(1);
+  failed.Fail();
+  plan.slices[0].gate = &failed;
+  EXPECT_TRUE(executor.GatesAreDecided(plan));
+  const SliceResult lost = executor.Execute(plan)[0];
+  EXPECT_TRUE(lost.lost);
+  EXPECT_FALSE(lost.sampled);
+  gate.Open(2);
+  gate.Fail();  // What is open stays so.
+  plan.slices[0].gate = &gate;
+  EXPECT_TRUE(executor.GatesAreDecided(plan));
+  const SliceResult result = executor.Execute(plan)[0];
+  EXPECT_FALSE(result.lost);
+  EXPECT_EQ(result.sampled->token, token);
+  EXPECT_EQ(executor.first_fault(), "");
 }
 
 TEST(SimExecutorTest, TakesModelledTime) {

@@ -1,5 +1,6 @@
 #include "divisi/sim/sim_worker.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -37,8 +38,11 @@ void SimWorker::Start(NodeId life) {
 }
 
 void SimWorker::BeNew(NodeId life) {
-  executor_ = std::make_unique<SimExecutor>(
-      SimExecutorOptions{.blocks = options_.scheduler.blocks, .vocab = kSimVocab});
+  const PrefixLoaderOptions tiers =
+      world_.pool != nullptr ? DrawSimTiers(world_.random) : PrefixLoaderOptions();
+  executor_ = std::make_unique<SimExecutor>(SimExecutorOptions{
+      .blocks = options_.scheduler.blocks, .vocab = kSimVocab, .layers = tiers.layers});
+  following_steps_ = 0;
   peers_.clear();
   barred_.clear();
   EventEndpoints events;
@@ -47,11 +51,11 @@ void SimWorker::BeNew(NodeId life) {
     world_.events->Begin(life, index_);
   }
   if (world_.pool == nullptr) return core_->BeNew(life, {.address = "sim"}, {}, events);
-  tiers_ = std::make_unique<SimTiers>(world_, *executor_, disk_);
+  tiers_ = std::make_unique<SimTiers>(world_, tiers, *executor_, disk_);
   const std::string address = Format("10.0.0.{}:{}", index_, life.value);
   if (world_.random.Chance(0.8)) tiers_->Export(address);
   core_->BeNew(life, {.address = "sim", .exported_at = tiers_->exports() ? address : ""},
-               tiers_->Options(), events);
+               tiers_->options(), events);
   tiers_->Restore(*core_->prefixes());
 }
 
@@ -65,6 +69,28 @@ void SimWorker::Crash() {
   up_ = false;
   if (tiers_) tiers_->Withdraw();
   if (world_.directory != nullptr) world_.directory->Lost(client_);
+}
+
+std::string SimWorker::Left() const {
+  const WorkerStats stats = core_->worker().stats();
+  const PrefixLoaderStats loads = stats.prefixes.value_or(PrefixLoaderStats{});
+  const TierStats& tiers = loads.tiers;
+  const std::pair<const char*, int64_t> counts[] = {{"incoming requests", stats.incoming},
+                                                    {"outgoing requests", stats.outgoing},
+                                                    {"pages", stats.scheduler.blocks_used},
+                                                    {"pages of loads", loads.loading_pages},
+                                                    {"questions", loads.asking},
+                                                    {"copies", tiers.moves},
+                                                    {"awaited pages", tiers.awaited_pages},
+                                                    {"pinned pages in memory", tiers.host_pinned},
+                                                    {"pinned pages on disk", tiers.disk_pinned},
+                                                    {"pages to be saved", tiers.saves_waiting},
+                                                    {"pages for the pool", tiers.pool_waiting}};
+  std::string left;
+  for (const auto& [name, count] : counts) {
+    if (count != 0) left += Format("{}{} {}", left.empty() ? "" : ", ", count, name);
+  }
+  return left;
 }
 
 // ---- What the core asks for
@@ -92,9 +118,25 @@ void SimWorker::Settle() {
 void SimWorker::StartStep() {
   const StepPlan* plan = core_->BeginStep(world_.schedule.now());
   if (plan == nullptr) return;
+  const Seconds time(0.002 + 0.0002 * static_cast<double>(plan->tokens));
+  const bool follows = std::ranges::any_of(
+      plan->slices, [](const StepSlice& slice) { return slice.gate != nullptr; });
+  if (follows) {
+    ++following_steps_;
+    const bool patient = !world_.random.Chance(0.05);
+    return Later(time, [this, plan, patient] { EndStep(*plan, patient); });
+  }
   std::vector<SliceResult> results = executor_->Execute(*plan);
-  Later(Seconds(0.002 + 0.0002 * static_cast<double>(plan->tokens)),
+  Later(time,
         [this, results = std::move(results)] { core_->EndStep(results, world_.schedule.now()); });
+}
+
+// Its pages are read when their last layers are there; who is not patient has waited too long then.
+void SimWorker::EndStep(const StepPlan& plan, bool patient) {
+  if (patient && !executor_->GatesAreDecided(plan)) {
+    return Later(Seconds(0.001), [this, &plan] { EndStep(plan, true); });
+  }
+  core_->EndStep(executor_->Execute(plan), world_.schedule.now());
 }
 
 void SimWorker::Do(const DialAction& dial) {

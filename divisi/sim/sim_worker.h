@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "divisi/control/worker_core.h"
 #include "divisi/sim/sim_directory.h"
@@ -40,6 +41,10 @@ class SimWorker {
 
   // Does what the core asks for, and begins its next step.
   void Settle();
+  // What it still holds, or is busy with; empty: nothing.
+  std::string Left() const;
+  // Steps of this life that ran behind a load.
+  int64_t following_steps() const { return following_steps_; }
 
   // Its writes to peers that it was not told of, and those of peers that it has barred, fail.
   bool Knows(NodeId peer) const { return peers_.contains(peer); }
@@ -47,6 +52,7 @@ class SimWorker {
 
  private:
   void StartStep();
+  void EndStep(const StepPlan& plan, bool patient);
   void CarryTiers();
   void Do(const DialAction& dial);
   void Do(SendAction& action);
@@ -69,6 +75,7 @@ class SimWorker {
   std::unique_ptr<SimExecutor> executor_;
   std::set<NodeId> peers_, barred_;
   std::unique_ptr<SimTiers> tiers_;
+  int64_t following_steps_ = 0;
   SimDisk disk_;  // Of all lives
 };
 
