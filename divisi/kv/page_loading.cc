@@ -118,7 +118,10 @@ void PageLoading::OpenPages(Landing& landing, const Clock& clock) {
     HintOpening(page);
     auto reader = OpenPage(page, landing, clock);
     tally_.reading[TierOf(page)] += clock.Now() - start;
-    if (landing.given_up()) continue;  // Which is nothing that the page has done.
+    if (landing.given_up()) {  // Which is nothing that the page has done.
+      done_.end = LoadEnd::kCancelled;
+      break;
+    }
     if (!reader) {
       CutAt(page, reader.error());
     } else {

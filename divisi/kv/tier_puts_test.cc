@@ -107,7 +107,7 @@ class TierPutsTest : public testing::Test {
     return false;
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
   std::shared_ptr<HostStore> host_ = HostStore::Create(kShape, Bytes(8 * 128)).value();
   std::shared_ptr<HostStore> disk_ = HostStore::Create(kShape, Bytes(8 * 128)).value();
   std::shared_ptr<WaitingStore> pool_ = std::make_shared<WaitingStore>();

@@ -78,7 +78,7 @@ class TierRemoteTest : public testing::Test {
     EXPECT_TRUE(done->bad.empty());  // Giving up is nothing that a page has done.
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
   const std::shared_ptr<ScriptedPool> pool_ = std::make_shared<ScriptedPool>();
   const std::shared_ptr<Trouble> trouble_ = std::make_shared<Trouble>();
   std::shared_ptr<HostStore> host_ = HostStore::Create(kShape, Bytes(8 * kPage)).value();
@@ -90,18 +90,21 @@ class TierRemoteTest : public testing::Test {
   std::unique_ptr<TierIo> io_;
 };
 
+// The first of several pages, or the last.
 TEST_F(TierRemoteTest, ALoadThatWaitsForAPageEndsWhenItIsCancelled) {
   for (const bool by_layers : {false, true}) {
-    SCOPED_TRACE(by_layers);
-    io_.reset();
-    pool_->parts = by_layers;
-    pool_->silent = false;
-    Start();
-    pool_->silent = true;
-    pool_->gets = 0;
-    ASSERT_TRUE(io_->Load(LoadOf(1, {Tier::kRemote, Tier::kRemote})).ok());
-    ASSERT_TRUE(Soon([&] { return pool_->gets > 0; }));
-    ExpectOthersGoOn();
+    for (const size_t pages : {1, 2}) {
+      SCOPED_TRACE(pages + 10 * by_layers);
+      io_.reset();
+      pool_->parts = by_layers;
+      pool_->silent = false;
+      Start();
+      pool_->silent = true;
+      pool_->gets = 0;
+      ASSERT_TRUE(io_->Load(LoadOf(1, std::vector(pages, Tier::kRemote))).ok());
+      ASSERT_TRUE(Soon([&] { return pool_->gets > 0; }));
+      ExpectOthersGoOn();
+    }
   }
 }
 
@@ -110,6 +113,8 @@ TEST_F(TierRemoteTest, ALoadThatWaitsForLayersEndsWhenItIsCancelled) {
   Start();
   ASSERT_TRUE(io_->Load(LoadOf(1, {Tier::kRemote})).ok());
   ASSERT_TRUE(Soon([&] { return pool_->gets > 1; }));
+  const Seconds then = clock_.Now() + Seconds(0.1);  // It waits for what it asked for.
+  ASSERT_TRUE(Soon([&] { return clock_.Now() > then; }));
   ExpectOthersGoOn();
 }
 
