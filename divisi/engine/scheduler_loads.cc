@@ -87,9 +87,11 @@ void Scheduler::State::EndLoad(uint64_t id, int64_t loaded) {
   CHECK(loaded >= 0 && loaded <= static_cast<int64_t>(load.pages.size()), "{} pages of {}", loaded,
         load.pages.size());
   if (load.entry != nullptr) {
-    load.entry->load = 0;
-    // In a step or past it, the gate decides: a step that went through it has all pages.
-    if (!load.entry->running) TakeLoaded(*load.entry, loaded);
+    ScheduledRequest& entry = *load.entry;
+    entry.load = 0;
+    // In a step or past it, held for another worker too, the gate decides: a step that went through
+    // it has all pages.
+    if (!entry.running && !entry.held) TakeLoaded(entry, loaded);
   }
   pool_.Release(load.pages);
 }

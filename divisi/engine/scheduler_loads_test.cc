@@ -145,6 +145,24 @@ TEST(SchedulerLoadsTest, RunsWhileItsPagesAreFilled) {
   EXPECT_EQ(host.scheduler.CachedPages(host.Keys(request)), 3);
 }
 
+// Its layers were all there before the load was heard to have ended.
+TEST(SchedulerLoadsTest, AHeldPromptKeepsItsPagesWhenTheLoadBehindItEnds) {
+  HostWithTier host;
+  Request request = Prompt(7, 50);
+  request.hold_after_prompt = true;
+  const PrefixLoad load = host.AddLoading(request, 2).value();
+  host.scheduler.FollowLoad(load.id, nullptr);
+  host.Fill(load, request);
+  host.Step();
+  EXPECT_EQ(host.scheduler.PagesOf(7).size(), 4);
+  host.scheduler.EndLoad(load.id, 2);
+  host.scheduler.Verify();
+  EXPECT_EQ(host.scheduler.PagesOf(7).size(), 4);
+  EXPECT_TRUE(host.scheduler.Cancel(7));
+  host.scheduler.Verify();
+  EXPECT_EQ(host.scheduler.stats().blocks_used, 0);
+}
+
 TEST(SchedulerLoadsTest, ALostPrefixIsComputedAnew) {
   HostWithTier host;
   const Request request = Prompt(7, 50);

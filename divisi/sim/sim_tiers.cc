@@ -202,7 +202,9 @@ void SimTiers::End(PrefixLoader& loader, uint64_t id, const Later& later) {
   const bool whole = load.outcome.pages == static_cast<int64_t>(load.order.pages.size());
   ++(whole ? pool.loads : pool.failed_loads);
   if (!whole) load.order.gate->Fail();
-  later(Seconds(0), [&loader, outcome = load.outcome] { loader.LoadEnded(outcome); });
+  // The loader hears of it a little later: a step may have gone through the gate by then.
+  later(Seconds(world_.random.Exponential(0.001)),
+        [&loader, outcome = load.outcome] { loader.LoadEnded(outcome); });
 }
 
 // Nothing of it is used. One that has ended meanwhile is as it is.
