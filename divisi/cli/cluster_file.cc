@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <filesystem>
+#include <utility>
 
 #include "divisi/cli/control_options.h"
 #include "divisi/cli/pool_setup.h"
@@ -16,13 +17,12 @@ void Append(std::vector<std::string>& args, std::initializer_list<std::string> m
   args.insert(args.end(), more);
 }
 
-// What the last --drain-seconds of the arguments says. Errors: kInvalidArgument.
-Result<Seconds> DrainOf(const std::vector<std::string>& args) {
-  constexpr std::string_view kFlag = "--drain-seconds";
-  double seconds = kDrainSeconds;
+// What the arguments say for an option, each time.
+std::vector<std::string> ValuesOf(const std::vector<std::string>& args, std::string_view flag) {
+  std::vector<std::string> values;
   for (size_t i = 0; i < args.size(); ++i) {
-    if (!args[i].starts_with(kFlag)) continue;
-    std::string value = args[i].substr(kFlag.size());
+    if (!args[i].starts_with(flag)) continue;
+    std::string value = args[i].substr(flag.size());
     if (value.empty() && i + 1 < args.size()) {
       value = args[i + 1];
     } else if (value.starts_with('=')) {
@@ -30,6 +30,15 @@ Result<Seconds> DrainOf(const std::vector<std::string>& args) {
     } else if (!value.empty()) {
       continue;  // Another option's name
     }
+    values.push_back(std::move(value));
+  }
+  return values;
+}
+
+// What the last --drain-seconds of the arguments says. Errors: kInvalidArgument.
+Result<Seconds> DrainOf(const std::vector<std::string>& args) {
+  double seconds = kDrainSeconds;
+  for (const std::string& value : ValuesOf(args, "--drain-seconds")) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
     if (error == std::errc() && end == value.data() + value.size() && seconds >= 0 &&
         seconds <= kMostDrainSeconds) {
@@ -97,33 +106,85 @@ int64_t ReadGateway(YamlFields& top, const ClusterPorts& ports, ClusterProcess& 
   return control;
 }
 
-// What each worker is told of the pool; the nodes that are to be started.
-std::vector<std::string> ReadPool(YamlFields& top, std::vector<ClusterProcess>& stores) {
-  std::vector<std::string> args;
-  top.FindMap("pool", [&](YamlFields& pool) {
-    std::vector<std::string> places;
-    if (pool.Has("at")) {
-      places = pool.GetList<std::string>("at");
-      const auto parsed = ParsePool(places);
-      if (!parsed) pool.Fail("at", parsed.error().message);
-    } else {
-      const auto nodes =
-          pool.Get<int64_t>("nodes", {.fallback = 1, .least = 1, .most = kMostClusterStores});
-      const auto port = pool.Get<int64_t>(
-          "port", {.fallback = 7100, .least = 1, .most = 65536 - kMostClusterStores});
-      const auto memory = pool.Get<Bytes>("memory");
-      for (int64_t i = 0; i < nodes; ++i) {
-        places.push_back(Format("127.0.0.1:{}", port + i));
-        stores.push_back(
-            {Format("store-{}", i + 1),
-             {"store", "--listen", places.back(), "--memory", Format("{}", memory.value)}});
-      }
+// What is said of a pool: to each worker, to the gateway; and the nodes that are to be started.
+struct PoolPart {
+  std::vector<std::string> workers, gateway;
+  std::vector<ClusterProcess> stores;
+};
+
+// The first of the nodes' ports, and of their events', two each.
+struct PoolPorts {
+  int64_t nodes = 0;
+  int64_t events = 0;
+};
+PoolPorts ReadPorts(YamlFields& pool) {
+  constexpr int64_t kEnd = 65536;
+  PoolPorts ports;
+  ports.nodes = pool.Get<int64_t>(
+      "port", {.fallback = 7100, .least = 1, .most = kEnd - 3 * kMostClusterStores});
+  ports.events = pool.Get<int64_t>("events_port", {.fallback = ports.nodes + kMostClusterStores,
+                                                   .least = 1,
+                                                   .most = kEnd - 2 * kMostClusterStores});
+  return ports;
+}
+
+// Nodes of this machine. Where they are.
+std::vector<std::string> StartPool(YamlFields& pool, PoolPart& part) {
+  const auto nodes =
+      pool.Get<int64_t>("nodes", {.fallback = 1, .least = 1, .most = kMostClusterStores});
+  const PoolPorts ports = ReadPorts(pool);
+  const auto memory = pool.Get<Bytes>("memory");
+  if (ports.events < ports.nodes + nodes && ports.nodes < ports.events + 2 * nodes) {
+    pool.Fail("events_port", "two ports for each node's events, among those of the nodes");
+  }
+  std::vector<std::string> places;
+  for (int64_t i = 0; i < nodes; ++i) {
+    places.push_back(Format("127.0.0.1:{}", ports.nodes + i));
+    const std::string live = Format("tcp://127.0.0.1:{}", ports.events + 2 * i);
+    const std::string replay = Format("tcp://127.0.0.1:{}", ports.events + 2 * i + 1);
+    part.stores.push_back(
+        {Format("store-{}", i + 1),
+         {"store", "--listen", places.back(), "--memory", Format("{}", memory.value), "--kv-events",
+          live, "--kv-events-replay", replay}});
+    Append(part.gateway, {"--kv-pool-events", live + "+" + replay});
+  }
+  return places;
+}
+
+// Nodes of elsewhere. Where they are.
+std::vector<std::string> FindPool(YamlFields& pool, PoolPart& part) {
+  auto places = pool.GetList<std::string>("at");
+  const auto parsed = ParsePool(places);
+  if (!parsed) pool.Fail("at", parsed.error().message);
+  const auto events = pool.GetList<std::string>("events");
+  if (!events.empty() && parsed && parsed->redis) {
+    pool.Fail("events", "a Redis server publishes none; leave it out");
+  } else if (!events.empty() && events.size() != places.size()) {
+    pool.Fail("events",
+              Format("{} given for {} nodes: expected one of each", events.size(), places.size()));
+  }
+  for (const std::string& at : events) {
+    if (!at.starts_with("tcp://") && !at.starts_with("ipc://")) {
+      pool.Fail("events", Format("'{}' is no LIVE+REPLAY, as in "
+                                 "tcp://10.0.0.7:7110+tcp://10.0.0.7:7111: what the node has as "
+                                 "--kv-events and --kv-events-replay",
+                                 at));
     }
+    Append(part.gateway, {"--kv-pool-events", at});
+  }
+  return places;
+}
+
+PoolPart ReadPool(YamlFields& top) {
+  PoolPart part;
+  top.FindMap("pool", [&](YamlFields& pool) {
+    const std::vector<std::string> places =
+        pool.Has("at") ? FindPool(pool, part) : StartPool(pool, part);
     const auto copies = pool.Get<int64_t>("copies", {.fallback = 1, .least = 1, .most = 2});
-    for (const std::string& place : places) Append(args, {"--kv-pool", place});
-    if (copies > 1) Append(args, {"--kv-pool-copies", Format("{}", copies)});
+    for (const std::string& place : places) Append(part.workers, {"--kv-pool", place});
+    if (copies > 1) Append(part.workers, {"--kv-pool-copies", Format("{}", copies)});
   });
-  return args;
+  return part;
 }
 
 // start: what each worker's arguments begin with.
@@ -164,10 +225,15 @@ Result<ClusterPlan> ReadClusterFile(std::string_view text, const std::string& fi
     const std::string model = ModelIn(top, file);
     plan.gateway = {"gateway", {"gateway", "--model", model}};
     const int64_t control = ReadGateway(top, ports, plan.gateway);
-    const std::vector<std::string> pool = ReadPool(top, plan.stores);
+    PoolPart pool = ReadPool(top);
+    plan.stores = std::move(pool.stores);
+    const auto known = ValuesOf(plan.gateway.args, "--kv-directory-pages");
+    if (known.empty() || known.back() != "0") {  // Else it follows nobody.
+      plan.gateway.args.insert(plan.gateway.args.end(), pool.gateway.begin(), pool.gateway.end());
+    }
     top.EachOf("workers", [&](YamlFields& group) {
       ReadWorkers(group, {"worker", "--model", model, "--gateway", Format("127.0.0.1:{}", control)},
-                  pool, plan.workers);
+                  pool.workers, plan.workers);
     });
     if (plan.workers.empty()) top.Fail("workers", "expected a list of at least one worker");
     if (static_cast<int64_t>(plan.workers.size()) > kMostClusterWorkers) {

@@ -6,7 +6,10 @@
 //   workers:
 //     - {role: prefill, count: 1, threads: 1, kv_memory: 256 MiB, args: []}
 //     - {role: decode, count: 1, kv_host: 1 GiB}
-//   pool: {nodes: 2, port: 7100, memory: 1 GiB, copies: 1}   # Or {at: [10.0.0.7:7100], copies: 1}
+//   pool: {nodes: 2, port: 7100, events_port: 7116, memory: 1 GiB, copies: 1}
+//   # Or {at: [10.0.0.7:7100], events: [LIVE+REPLAY], copies: 1}
+//
+// The gateway follows the events of the pool's nodes.
 #pragma once
 
 #include <cstdint>

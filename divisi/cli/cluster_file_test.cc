@@ -12,9 +12,11 @@
 namespace divisi {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 
 // A directory that passes for a checkpoint, beside which the file is taken to be.
 std::string Beside() {
@@ -59,8 +61,9 @@ TEST(ClusterFileTest, APoolIsStartedOrToldToTheWorkers) {
   ASSERT_TRUE(own) << own.error().message;
   ASSERT_EQ(own->stores.size(), 2);
   EXPECT_EQ(own->stores[1].name, "store-2");
-  EXPECT_THAT(own->stores[1].args,
-              ElementsAre("store", "--listen", "127.0.0.1:7001", "--memory", "1048576"));
+  EXPECT_THAT(own->stores[1].args, ElementsAre("store", "--listen", "127.0.0.1:7001", "--memory",
+                                               "1048576", "--kv-events", "tcp://127.0.0.1:7018",
+                                               "--kv-events-replay", "tcp://127.0.0.1:7019"));
   EXPECT_THAT(own->workers[0].args,
               IsSupersetOf({"--kv-host", "2097152", "--kv-pool", "127.0.0.1:7000", "--kv-pool",
                             "127.0.0.1:7001", "--kv-pool-copies", "2"}));
@@ -68,6 +71,31 @@ TEST(ClusterFileTest, APoolIsStartedOrToldToTheWorkers) {
   ASSERT_TRUE(told) << told.error().message;
   EXPECT_TRUE(told->stores.empty());
   EXPECT_THAT(told->workers[0].args, IsSupersetOf({"--kv-pool", "a:1", "b:2"}));
+}
+
+// Else its routes would take the pool for empty.
+TEST(ClusterFileTest, TheGatewayFollowsThePoolsNodes) {
+  const auto own = Read("model: m\npool: {nodes: 2, port: 7000, memory: 1 MiB}\nworkers: [{}]");
+  ASSERT_TRUE(own) << own.error().message;
+  EXPECT_THAT(own->gateway.args,
+              IsSupersetOf({"--kv-pool-events", "tcp://127.0.0.1:7016+tcp://127.0.0.1:7017",
+                            "tcp://127.0.0.1:7018+tcp://127.0.0.1:7019"}));
+  const auto placed =
+      Read("model: m\npool: {port: 7000, events_port: 9000, memory: 1 MiB}\nworkers: [{}]");
+  ASSERT_TRUE(placed) << placed.error().message;
+  EXPECT_THAT(placed->gateway.args, Contains("tcp://127.0.0.1:9000+tcp://127.0.0.1:9001"));
+  const auto told =
+      Read("model: m\npool: {at: [a:1], events: ['tcp://a:2+tcp://a:3']}\nworkers: [{}]");
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_THAT(told->gateway.args, IsSupersetOf({"--kv-pool-events", "tcp://a:2+tcp://a:3"}));
+  for (const char* silent :
+       {"model: m\npool: {at: [a:1]}\nworkers: [{}]",
+        "model: m\ngateway: {args: [--kv-directory-pages, '0']}\npool: {memory: 1 MiB}\n"
+        "workers: [{}]"}) {
+    const auto plan = Read(silent);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_THAT(plan->gateway.args, Not(Contains("--kv-pool-events")));
+  }
 }
 
 TEST(ClusterFileTest, PortsThatAreGivenGoBeforeTheFiles) {
@@ -92,6 +120,15 @@ TEST(ClusterFileTest, SaysWhatIsWrongWithLineAndKey) {
   fails("model: m", "at least one worker");
   fails("model: m\npool: {at: store}\nworkers: [{}]", "c.yaml:2: pool.at: --kv-pool store");
   fails("model: m\npool: {nodes: 2}\nworkers: [{}]", "memory");
+  fails("model: m\npool: {nodes: 2, port: 7000, events_port: 7001, memory: 1 MiB}\nworkers: [{}]",
+        "c.yaml:2: pool.events_port: two ports for each node's events, among those of the nodes");
+  fails("model: m\npool: {at: [a:1, b:1], events: ['tcp://a:2']}\nworkers: [{}]",
+        "c.yaml:2: pool.events: 1 given for 2 nodes");
+  fails("model: m\npool: {at: [a:1], events: ['a:2']}\nworkers: [{}]",
+        "c.yaml:2: pool.events: 'a:2' is no LIVE+REPLAY");
+  fails("model: m\npool: {at: ['redis://a'], events: ['tcp://a:2']}\nworkers: [{}]",
+        "c.yaml:2: pool.events: a Redis server publishes none");
+  fails("model: m\npool: {memory: 1 MiB, events: ['tcp://a:2']}\nworkers: [{}]", "events");
   fails("model: m\nthreshold: 3\nworkers: [{role: replica}]", "threshold");
   fails("model: m\ngateway: {disaggregate_from: x}\nworkers: [{}]",
         "c.yaml:2: gateway.disaggregate_from: 'x' is neither auto nor a number");

@@ -90,7 +90,7 @@ export function held(status) {
 
 // Started by `divisi up`, which starts workers again that end.
 export class UpCluster extends Cluster {
-  // roles: "prefill", "decode" and "replica", in any number.
+  // roles: "prefill", "decode" and "replica", in any number. pool: the file's.
   static async start(roles, options = {}) {
     const cluster = new UpCluster();
     await cluster.#start(roles, options);
@@ -108,7 +108,7 @@ export class UpCluster extends Cluster {
   }
 
   async #start(roles, { args = [], gatewayArgs = [], kvMemory = '64 MiB', env = {},
-    model = kModel }) {
+    model = kModel, pool = null }) {
     this.folder = mkdtempSync(path.join(tmpdir(), 'divisi-cluster-'));
     this.port = await freePort();
     this.control = await freePort();
@@ -119,7 +119,7 @@ export class UpCluster extends Cluster {
       `  - {role: ${role}, threads: 1, kv_memory: ${kvMemory}${list(args)}}`);
     writeFileSync(file, `model: ${path.join(root, model)}\n` +
       `gateway: {port: ${this.port}, control_port: ${this.control}${list(gatewayWords(gatewayArgs))}}\n` +
-      `workers:\n${workers.join('\n')}\n`);
+      (pool ? `pool: ${pool}\n` : '') + `workers:\n${workers.join('\n')}\n`);
     await this.#up(['up', file], roles.length, env);
   }
 

@@ -2,7 +2,7 @@
 // by its routes, and true again whatever ends, hangs or is missed on the way.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PartCluster } from './cluster.mjs';
+import { PartCluster, UpCluster } from './cluster.mjs';
 import { divisi, freePort, Process, sleep } from './process.mjs';
 import { Server } from './server.mjs';
 
@@ -142,6 +142,28 @@ test('what a store holds is known, and forgotten when it is lost', async () => {
   await until(cluster, 'pages of the pool again', (s) => s.directory.pool_pages > 0);
   await cluster.stop();
   await store.stop();
+});
+
+test('the gateway of divisi up counts on what the pool has', async () => {
+  const port = await freePort(2), events = await freePort(4);
+  const cluster = await UpCluster.start(['replica', 'replica'], { args: kLimit,
+    gatewayArgs: [...kLimit, '--policy', 'round-robin'],
+    pool: `{nodes: 2, port: ${port}, events_port: ${events}, memory: 32 MiB}` });
+  // Two workers' connections to two nodes, all and those that are ready.
+  for (let i = 0; (await cluster.metrics())['divisi:kv_pool_connections'] !== 8; i++) {
+    assert.ok(i < 200, cluster.log);
+    await sleep(100);
+  }
+  await ask(cluster, prompt(0));
+  await until(cluster, 'pages of the pool', (s) => s.directory.pool_pages >= kPages);
+  await ask(cluster, [...prompt(0), ...prompt(90, 100)]);
+  const { routes } = JSON.parse(await divisi('explain-route', '--gateway',
+    `127.0.0.1:${cluster.control}`, '--last', '2', '--json'));
+  const [second, first] = routes.map((route) => route.candidates[0]);
+  assert.notEqual(second.worker, first.worker);
+  assert.equal(first.pool_tokens, 0);
+  assert.equal(second.pool_tokens, kPages * 16, JSON.stringify(routes));
+  await cluster.stop();
 });
 
 test('a server publishes where it is told to', async () => {

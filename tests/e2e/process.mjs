@@ -122,19 +122,25 @@ export async function divisi(...args) {
   }
 }
 
-// A port that nobody has just now.
+// Whether nobody has the port just now.
+async function isFree(port) {
+  const server = net.createServer();
+  const free = await new Promise((resolve) => {
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => resolve(true));
+  });
+  if (free) await new Promise((resolve) => server.close(resolve));
+  return free;
+}
+
+// A port that nobody has just now; the first of `count` such ones in a row.
 // Below the range that systems give to connections (from 32768 on): a worker that looks for its
 // gateway before that listens could otherwise be given the very port, and meet itself.
-export async function freePort() {
+export async function freePort(count = 1) {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);
-    const server = net.createServer();
-    const free = await new Promise((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (!free) continue;
-    await new Promise((resolve) => server.close(resolve));
-    return port;
+    let free = 0;
+    while (free < count && await isFree(port + free)) free++;
+    if (free === count) return port;
   }
 }
