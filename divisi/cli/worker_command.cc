@@ -87,9 +87,13 @@ void Run(const WorkerCommandOptions& options) {
     return MakePageCarrier(std::move(*transport), pages.memory(), Bytes(pages.layout().PageBytes()),
                            std::move(wake));
   };
-  std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
+  std::function<Result<std::unique_ptr<TierDriver>>(bool)> open_tiers;
   if (options.serve.HasTiers()) {
-    open_tiers = [&] { return OpenTiers(ForPool(options.serve), *tls, *model, logger); };
+    open_tiers = [&](bool disk) {
+      ServeOptions its = ForPool(options.serve);
+      if (!disk) its.kv_disk.clear();
+      return OpenTiers(its, *tls, *model, logger);
+    };
   }
   const ServeOptions exporting = ForPool(options.serve);
   const ExportSetup exports{.options = exporting,

@@ -43,6 +43,7 @@ struct WorkerHost::State {
   void CarryTiers();
   void TellPages();
   void Step();
+  Result<void> OpenTiers();
   Result<EventEndpoints> OpenEvents();
   Result<std::string> OpenExport();
   // The host at which others reach this process.
@@ -77,6 +78,7 @@ struct WorkerHost::State {
   std::optional<WorkerCore> core;
   std::unique_ptr<PageCarrier> carrier;
   std::unique_ptr<TierDriver> tiers;
+  bool lived = false;                    // There was a life before.
   std::unique_ptr<PageExport> exported;  // Of the tiers
   Seconds show_tiers_at;
   std::unique_ptr<EventPublisher> events_out;
@@ -126,11 +128,8 @@ Result<void> WorkerHost::State::BeNew() {
   ASSIGN_OR_RETURN(carrier, make_carrier(self, [this] { Wake(); }));
   // Where it is a name, it is looked up here, once.
   std::optional<PrefixLoaderOptions> prefixes;
-  if (options.open_tiers) {
-    ASSIGN_OR_RETURN(tiers, options.open_tiers());
-    prefixes = tiers->LoaderOptions();
-    tiers->WakeBy([this] { Wake(); });
-  }
+  RETURN_IF_ERROR(OpenTiers());
+  if (tiers) prefixes = tiers->LoaderOptions();
   ASSIGN_OR_RETURN(std::string exported_at, OpenExport());
   ASSIGN_OR_RETURN(EventEndpoints told_at, OpenEvents());
   const auto reached_at = ParseSocketAddress(carrier->address());
@@ -141,7 +140,25 @@ Result<void> WorkerHost::State::BeNew() {
                .exported_at = std::move(exported_at)},
               std::move(prefixes), std::move(told_at));
   if (tiers) tiers->Restore(*core->prefixes());
+  lived = true;
   Flush();
+  return {};
+}
+
+Result<void> WorkerHost::State::OpenTiers() {
+  if (!options.open_tiers) return {};
+  auto opened = options.open_tiers(/*disk=*/true);
+  if (!opened && lived) {
+    const Error why = opened.error();
+    opened = options.open_tiers(/*disk=*/false);
+    if (!opened) return opened.error();
+    logger.Log(
+        LogLevel::kWarning, "KV goes on without the disk",
+        {{"why", why.message}, {"remedy", "once the disk answers, start this worker again"}});
+  }
+  if (!opened) return opened.error();
+  tiers = *std::move(opened);
+  if (tiers) tiers->WakeBy([this] { Wake(); });
   return {};
 }
 

@@ -29,7 +29,9 @@ struct WorkerHostOptions {
   std::optional<EtcdOptions> etcd;  // Gateways are found there too
   std::optional<TlsFiles> tls;
   // Makes the tiers of one life, below the device; core.scheduler reports pages then. Empty: none.
-  std::function<Result<std::unique_ptr<TierDriver>>()> open_tiers;
+  // disk: that on the disk too, where there is one. Where it can't be had, a life after the first
+  // goes on without it: a thread of the one before may hang in a call of the disk, with its lock.
+  std::function<Result<std::unique_ptr<TierDriver>>(bool disk)> open_tiers;
   // Lets other workers read the host memory of one life's tiers, where they have that. Empty, or
   // none made: they do not.
   std::function<Result<std::unique_ptr<PageExport>>(std::shared_ptr<HostStore>)> open_export;
@@ -58,7 +60,7 @@ class WorkerHost {
 
   // Serves until it is to stop. Then its gateways are told, what runs goes on until it ends or
   // `drain` is over, and it returns.
-  // Errors: those of WorkerCore::Fate, of the carrier's maker, of FrameLoop::UseTls and of
+  // Errors: those of WorkerCore::Fate, of the makers, of FrameLoop::UseTls and of
   // EtcdDirectory::Open.
   Result<void> Run(const WorkerLife& life);
 

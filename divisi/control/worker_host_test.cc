@@ -1,12 +1,17 @@
 #include "divisi/control/worker_host.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "divisi/core/format.h"
 
 namespace divisi {
 namespace {
@@ -93,9 +98,14 @@ class Gateway {
     const std::lock_guard lock(mutex_);
     return reported_first_;
   }
-  bool WaitForWorker() {
+  // Once so many lives of it have said hello.
+  bool WaitForWorker(int lives = 1) {
     std::unique_lock lock(mutex_);
-    return told_.wait_for(lock, std::chrono::seconds(20), [this] { return joined_; });
+    return told_.wait_for(lock, std::chrono::seconds(20), [&] { return joined_ >= lives; });
+  }
+  void DeclareDead() {
+    const std::lock_guard lock(mutex_);
+    connection_->Send(EncodeClusterMessage(RejectMessage{"it was silent", /*dead=*/true}));
   }
 
  private:
@@ -114,7 +124,7 @@ class Gateway {
       worker_ = hello->node;
       connection_->Welcome();
       connection_->Send(EncodeClusterMessage(WelcomeMessage{kGateway}));
-      joined_ = true;
+      ++joined_;
     } else if (const auto* report = std::get_if<ReportMessage>(&message)) {
       writes_ = report->rates.writes;
       reported_first_ |= !worked_;
@@ -129,13 +139,17 @@ class Gateway {
   std::condition_variable told_;
   std::shared_ptr<FrameConnection> connection_;
   NodeId worker_;
-  bool joined_ = false;
+  int joined_ = 0;
   int64_t writes_ = 0;
   bool worked_ = false, reported_first_ = false;
   std::deque<HandoffMessage> messages_;
   int port_ = 0;
   FrameLoop loop_;  // Last: it calls the rest.
 };
+
+Result<std::unique_ptr<PageCarrier>> MakeCarrier(NodeId, const std::function<void()>&) {
+  return std::unique_ptr<PageCarrier>(std::make_unique<NoCarrier>());
+}
 
 class WorkerHostTest : public testing::Test {
  protected:
@@ -154,9 +168,6 @@ class WorkerHostTest : public testing::Test {
     executor_.Allow(1000);
     thread_.join();
     EXPECT_TRUE(result_.ok()) << result_.error().message;
-  }
-  static Result<std::unique_ptr<PageCarrier>> MakeCarrier(NodeId, const std::function<void()>&) {
-    return std::unique_ptr<PageCarrier>(std::make_unique<NoCarrier>());
   }
   static Request Prompt(int64_t tokens) {
     Request request{.max_tokens = 2};
@@ -211,6 +222,104 @@ TEST_F(WorkerHostTest, MeasuresHowFastItsPagesGo) {
   gateway_.Send(PrefillMessage{
       .id = {kGateway, 3, 1}, .request = Prompt(20), .decode = {9}, .pages = {1, 2}});
   EXPECT_TRUE(gateway_.WaitForWrites(1));
+}
+
+// A disk whose writes stand still from Hang to Release.
+class HangingDisk final : public DiskCalls {
+ public:
+  int64_t Write(int fd, std::span<const std::byte> from, int64_t at) override {
+    std::unique_lock lock(mutex_);
+    stands_ |= hangs_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !hangs_; });
+    lock.unlock();
+    return DiskCalls::Write(fd, from, at);
+  }
+  void Hang() { Set(true); }
+  void Release() { Set(false); }
+  bool WaitForWrite() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return stands_; });
+  }
+
+ private:
+  void Set(bool hangs) {
+    const std::lock_guard lock(mutex_);
+    hangs_ = hangs;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool hangs_ = false, stands_ = false;
+};
+
+class WorkerHostDiskTest : public testing::Test {
+ protected:
+  static constexpr int64_t kPages = 64, kPageBytes = 4096;
+  WorkerHostDiskTest() { std::filesystem::create_directories(folder_); }
+  ~WorkerHostDiskTest() override {
+    calls_->Release();
+    // The thread that was left behind has gone, too.
+    for (int i = 0; i < 2000 && calls_.use_count() > 1; ++i) usleep(10'000);
+    EXPECT_EQ(calls_.use_count(), 1);
+    std::filesystem::remove_all(folder_);
+  }
+  WorkerHostOptions Options() {
+    return {.core = {.name = "w",
+                     .gateways = {{"127.0.0.1", gateway_.port()}},
+                     .scheduler = {.blocks = kPages, .report_pages = true},
+                     .page = Bytes(kPageBytes)},
+            .open_tiers = [this](bool disk) {
+              return TierDriver::Open({.shape = {.layers = 1, .layer_bytes = kPageBytes},
+                                       .device = device_,
+                                       .host = Bytes(1 << 20),
+                                       .disk = disk ? folder_ + "/kv" : "",
+                                       .disk_size = Bytes(1 << 20),
+                                       .disk_writes = DiskWrites::kAll,
+                                       .disk_calls = calls_},
+                                      logger_);
+            }};
+  }
+  // Whether it is answered to its end.
+  bool Serves(uint64_t number) {
+    Request request{.prompt = std::vector<TokenId>(40, 3), .max_tokens = 1};
+    gateway_.Send(ServeMessage{{kGateway, number, 1}, request});
+    while (const auto answer = gateway_.Next()) {
+      const auto* tokens = std::get_if<TokensMessage>(&*answer);
+      if (IdOf(*answer).number == number) return tokens != nullptr && tokens->finish;
+    }
+    return false;
+  }
+
+  const std::string folder_ = testing::TempDir() + Format("worker-host-{}", getpid());
+  std::vector<std::byte> device_ = std::vector<std::byte>(kPages * kPageBytes);
+  std::shared_ptr<HangingDisk> calls_ = std::make_shared<HangingDisk>();
+  Gateway gateway_;
+  HeldExecutor executor_;
+  SteadyClock clock_{};
+  Logger logger_{{.least = LogLevel::kWarning}};
+};
+
+// The thread that hangs keeps the directory's lock: a new life can't have it, and lives.
+TEST_F(WorkerHostDiskTest, ALifeAfterOneWhoseDiskHangsGoesOnWithoutIt) {
+  executor_.Allow(1000);
+  testing::internal::CaptureStderr();
+  std::atomic<bool> stop = false;
+  Result<void> result;
+  WorkerHost host(Options(), executor_, MakeCarrier, clock_, logger_);
+  std::thread thread([&] { result = host.Run({stop, Seconds(0)}); });
+  EXPECT_TRUE(gateway_.WaitForWorker());
+  calls_->Hang();
+  EXPECT_TRUE(Serves(1));
+  EXPECT_TRUE(calls_->WaitForWrite());
+  gateway_.DeclareDead();
+  EXPECT_TRUE(gateway_.WaitForWorker(2) && Serves(2));
+  stop = true;
+  thread.join();
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::HasSubstr("KV goes on without the disk"),
+                             testing::HasSubstr("start this worker again")));
 }
 
 }  // namespace
