@@ -111,28 +111,29 @@ Seconds Worker::State::PromptToken() const {
   return rates.prompt_steps > 0 ? rates.per_token : Seconds(0);
 }
 
-// What there was of the prompt when its computing began. A load that does not come after all was
-// not there.
+// What there was of the prompt when its computing began. Of a load that failed under it that is
+// what came, which is known once the load has ended: when the first token is there.
 void Worker::State::NoteFound(const SchedulerEvent& event) {
-  const bool scheduled = event.kind == SchedulerEvent::Kind::kScheduled;
-  const bool lost = event.kind == SchedulerEvent::Kind::kLost;
+  using Kind = SchedulerEvent::Kind;
   const auto local = local_.find(event.request);
-  if ((!scheduled && !lost) || local == local_.end()) return;
-  const auto take = [&](PagesFound& found, int64_t& tokens) {
-    const int64_t cached = event.cached_tokens / kBlockTokens;
-    if (scheduled) {
-      tokens = event.cached_tokens;
-      found = prefixes_ ? prefixes_->Found(event.request, cached) : PagesFound{cached};
-    } else {
-      tokens = 0;
-      std::fill(found.begin() + 1, found.end(), 0);
+  if (local == local_.end()) return;
+  const auto take = [&](auto& entry) {
+    if (event.kind == Kind::kScheduled) {
+      const int64_t cached = event.cached_tokens / kBlockTokens;
+      entry.cached_tokens = event.cached_tokens;
+      entry.found = prefixes_ ? prefixes_->Found(event.request, cached) : PagesFound{cached};
+    } else if (event.kind == Kind::kLost) {
+      entry.cached_tokens = 0;
+      entry.lost = true;
+    } else if (entry.lost && prefixes_) {
+      entry.found = prefixes_->Found(event.request, entry.found[0]);
     }
   };
   if (const auto at = sending_.find(local->second); at != sending_.end()) {
-    take(at->second.found, at->second.cached_tokens);
+    take(at->second);
   } else if (const auto in = incoming_.find(local->second); in != incoming_.end()) {
     // Of a prompt that another worker computed, that one said it.
-    if (!in->second.adopted) take(in->second.found, in->second.cached_tokens);
+    if (!in->second.adopted) take(in->second);
   }
 }
 

@@ -68,6 +68,7 @@ class Worker::State {
     std::vector<SampledToken> prompt_scores;
     PagesFound found{};
     int64_t cached_tokens = 0;
+    bool lost = false;  // A load failed under it.
     std::optional<FinishReason> finish;
     std::optional<Error> error;
     Seconds sent_at;
@@ -99,6 +100,7 @@ class Worker::State {
     std::vector<SampledToken> prompt_scores;
     PagesFound found{};
     int64_t cached_tokens = 0;
+    bool lost = false;  // A load failed under it.
     Seconds lease_ends;
     std::optional<Seconds> first_write, held_at;
     Seconds resend_at;     // kHandedOver: of Handover

@@ -278,6 +278,39 @@ TEST(WorkerTest, TheFirstTokensSayWhatThereWasOfThePrefix) {
   EXPECT_EQ(Found(decode), told);
 }
 
+// A page that comes late does not make those before it missing.
+TEST(WorkerTest, OfAPrefixThatDidNotComeWholeWhatCameWasThere) {
+  const SchedulerOptions options{.blocks = 16, .report_pages = true};
+  Worker worker(kPrefill, options, {});
+  worker.UseTiers({.tiers = {.host_pages = 4, .disk_pages = 8},
+                   .page = Bytes(1000),
+                   .layers = 2,
+                   .most_loading = 8});
+  PrefixLoader& loader = *worker.prefixes();
+  const Request request = Prompt(57, 1);
+  const BlockKey root = RootKey(KeySpaceOf(options, request));
+  std::vector<BlockKey> keys;
+  ExtendKeys(root, request.prompt, 3, keys);
+  for (int64_t i = 0; i < 3; ++i) {
+    const BlockKey parent = i == 0 ? root : keys[i - 1];
+    ASSERT_TRUE(
+        loader.tiers().Restore({.key = keys[i], .parent = parent, .root = root, .position = i}));
+  }
+  worker.Receive(kGateway, ServeMessage{kTransfer, request}, Seconds(0));
+  loader.Tick(Seconds(0));
+  const auto loads = loader.TakeLoads();
+  ASSERT_EQ(loads.size(), 1u);
+  ASSERT_EQ(loads[0].pages.size(), 3u);
+  loads[0].gate->Open(1);
+  loader.Tick(Seconds(0.1));  // Computing follows it,
+  ASSERT_EQ(worker.Plan(Seconds(0.1)).slices.size(), 1u);
+  worker.Commit({{.lost = true}}, Seconds(0.1));  // and the next layer does not come.
+  loader.LoadEnded({.id = loads[0].id, .pages = 2});
+  SimExecutor executor({.blocks = 16});
+  Compute(worker, executor);
+  EXPECT_EQ(Found(worker), std::vector<PagesFound>{PagesFound({0, 0, 2, 0, 0})});
+}
+
 // The gateway sends equal prompts where the first went: there they share what it computes.
 TEST(WorkerTest, EqualPromptsThatComeAtOnceAreComputedOnce) {
   Worker worker(kPrefill, {.max_batched_tokens = 64, .blocks = 256}, {});
