@@ -1,9 +1,11 @@
 #include "divisi/serve/cluster_backend.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,13 +16,18 @@
 namespace divisi {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
 constexpr NodeId kFirst{11}, kSecond{12};
 
 // A worker's end of its connection to the gateway.
 class Worker {
  public:
-  Worker(NodeId self, int port) {
-    loop_.Connect("127.0.0.1", port, Seconds(20), [this, self](auto connection) {
+  Worker(NodeId self, int port, const std::string& name = "w") {
+    loop_.Connect("127.0.0.1", port, Seconds(20), [this, self, name](auto connection) {
       if (!connection) return Told(std::nullopt);
       (*connection)->Start([this](const auto& frame) { Told(DecodeClusterMessage(frame).value()); },
                            [this](const std::string&) { Told(std::nullopt); });
@@ -28,7 +35,7 @@ class Worker {
         const std::lock_guard lock(mutex_);
         connection_ = *connection;
       }
-      Send(HelloMessage{.node = self, .name = "w"});
+      Send(HelloMessage{.node = self, .name = name});
     });
     loop_.Every(kHeartbeat, [this] { Send(PingMessage{}); });
   }
@@ -82,6 +89,35 @@ TEST(ClusterBackendTest, PassesOnLongMessagesBetweenItsWorkers) {
   const auto* serve = std::get_if<ServeMessage>(&relay->message);
   ASSERT_NE(serve, nullptr);
   EXPECT_EQ(serve->request.prompt, request.prompt);
+}
+
+// What the log has of a request's route.
+std::string RouteOf(bool all_routes) {
+  const SteadyClock clock{};
+  Logger logger({.least = LogLevel::kError});
+  ClusterBackend backend({.dispatch = {.keep_choices = true}}, clock, logger, all_routes);
+  const int port = backend.Listen("127.0.0.1", 0).value();
+  Worker first(kFirst, port, "one"), second(kSecond, port, "two");
+  EXPECT_TRUE(first.Next<WelcomeMessage>() && second.Next<WelcomeMessage>());
+  std::promise<std::string> route;
+  const auto id = backend.Submit({.prompt = {1, 2, 3}, .max_tokens = 1}, [&](RequestEvent event) {
+    if (event.finish) route.set_value(event.timeline.route);
+  });
+  EXPECT_TRUE(id.ok());
+  const auto relay = first.Next<RelayMessage>();  // Of like ones the first is taken.
+  if (!relay) return "";
+  const TokensMessage answer{.id = IdOf(relay->message),
+                             .tokens = {{.token = 1}},
+                             .finish = FinishReason::kLength,
+                             .found = PagesFound{}};
+  first.Send(RelayMessage{kFirst, relay->from, answer});
+  return route.get_future().get();
+}
+
+TEST(ClusterBackendTest, TheLogSaysWhatARouteWasComparedWithWhereAllIsAskedFor) {
+  const std::string chosen = RouteOf(false), all = RouteOf(true);
+  EXPECT_THAT(chosen, AllOf(HasSubstr("whole one ttft"), Not(HasSubstr("two"))));
+  EXPECT_THAT(all, AllOf(StartsWith("whole one ttft"), HasSubstr("; whole two ttft")));
 }
 
 }  // namespace

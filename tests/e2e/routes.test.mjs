@@ -100,7 +100,8 @@ describe('prefixes', () => {
   const kShared = 896;  // Of its tokens, in whole pages
   let cluster;
   before(async () => {
-    cluster = await PartCluster.start(['replica', 'replica'], { args: kLimit, gatewayArgs: kLimit });
+    cluster = await PartCluster.start(['replica', 'replica'],
+      { args: kLimit, gatewayArgs: [...kLimit, '--log-json', '--log-level', 'debug'] });
   });
   after(() => cluster.stop());
 
@@ -129,6 +130,9 @@ describe('prefixes', () => {
     assert.equal(second.candidates[0].worker, worker);
     assert.equal(second.candidates[0].device_tokens, kShared);
     assert.equal(second.candidates[1].cached_tokens, 0);
+    const line = (await cluster.get('gateway').said(/^.*turn-2.*"route".*$/m))[0];
+    assert.match(JSON.parse(line).route, new RegExp(`^whole ${worker} ttft [^;]*; ${kShared} ` +
+      `tokens cached: ${kShared} device(; odds [^;)]*)?\\); whole replica-\\d ttft [^;]*\\)$`));
     // So many at once that waiting for their turn takes longer than computing all of a prompt.
     await Promise.all(Array.from({ length: 8 }, (_, i) =>
       complete(cluster, [...prompt(0, kLength), ...prompt(50 + i, 800)], `many-${i}`)));
