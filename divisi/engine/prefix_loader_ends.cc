@@ -38,6 +38,7 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   reserved -= waiting.loading;
   if (waiting.started) {
     tiers.Ended(waiting.keys, waiting.answer_tokens, SessionState::kUnknown);
+    for (auto& [id, load] : loads) load.used |= load.request == request && !waiting.lost;
   } else {
     tiers.Forget(request, now);
     std::erase(beyond, request);
@@ -133,6 +134,8 @@ void PrefixLoader::LoadEnded(const LoadOutcome& outcome) {
     for (auto page = load.pages.begin() + outcome.pages; page != load.pages.end(); ++page) {
       --waiting.found[static_cast<size_t>(page->tier)];
     }
+  } else if (load.used) {
+    s.counts.pages_used += outcome.pages;
   }
   s.scheduler.EndLoad(outcome.id, outcome.pages);
 }

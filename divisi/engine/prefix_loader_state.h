@@ -60,6 +60,7 @@ struct PrefixLoader::State {
     int preload = 0;                 // Layers that must be there before computing follows.
     std::optional<Seconds> look_at;  // None: not to be followed (any more).
     Seconds read;                    // What reading takes
+    bool used = false;  // Its request has ended already, behind the gate: all pages come.
   };
 
   Result<void> Add(Request request, Seconds now);

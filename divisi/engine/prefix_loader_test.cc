@@ -227,6 +227,32 @@ TEST(PrefixLoaderTest, APoolThatDoesNotAnswerCostsItsBound) {
   EXPECT_EQ(host.tokens_.at(1), Alone(Prompt(1, 70)));
 }
 
+// All layers were there for its one step; that the load has ended is heard later.
+TEST(PrefixLoaderTest, WhoEndsBeforeTheLoadBehindItIsHeardHasUsedItsPages) {
+  HostSetup setup;
+  setup.loader.layers = 2;
+  Tiers tiers;
+  Host host(setup, tiers);
+  ASSERT_TRUE(host.Add(Prompt(1, 50)).ok());
+  host.RunAll();
+  PushOut(host);
+  Request again = Prompt(2, 50);
+  again.max_tokens = 1;
+  ASSERT_TRUE(host.Add(again).ok());
+  host.Tick();
+  ASSERT_EQ(host.loads_.size(), 1);
+  const LoadOrder order = host.loads_.front();
+  for (const LoadOrder::Page& page : order.pages) {
+    host.executor_.WritePage(page.block, host.In(page.tier).at(page.key));
+  }
+  order.gate->Open(2);
+  while (!host.tokens_.contains(2)) host.Step();
+  EXPECT_EQ(host.tokens_.at(2).front(), host.tokens_.at(1).front());
+  host.Carry();
+  EXPECT_EQ(host.loader_.stats().pages_read, 3);
+  EXPECT_EQ(host.loader_.stats().pages_used, 3);
+}
+
 TEST(PrefixLoaderTest, ReadingThatTakesLongerThanComputingIsNotBegun) {
   Tiers tiers;
   HostSetup setup;
