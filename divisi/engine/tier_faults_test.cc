@@ -79,7 +79,7 @@ TEST_F(TierFaultsTest, ASlowDiskIsGivenUpAndThenLeftAlone) {
   for (TokenId i = 0; i < 6; ++i)
     prompts.push_back(SomeTokens(150, static_cast<TokenId>(11 + 300 * i)));
   Fill(prompts);
-  Process process({.host = kHost, .disk = directory_, .calls = calls_});
+  Process process({.hurried = true, .host = kHost, .disk = directory_, .calls = calls_});
   calls_->SlowReads(std::chrono::seconds(1));  // Of 150 tokens computing takes some 20 ms.
   for (const auto& prompt : prompts) {
     const auto start = std::chrono::steady_clock::now();
@@ -105,7 +105,7 @@ TEST_F(TierFaultsTest, ADiskThatDoesNotAnswerCostsABoundedWait) {
   Fill({prompt, other});
   const Answer expected = WithoutCache(prompt), expected_other = WithoutCache(other);
   {
-    Process process({.host = kHost, .disk = directory_, .calls = calls_});
+    Process process({.hurried = true, .host = kHost, .disk = directory_, .calls = calls_});
     calls_->Hang();
     for (int i = 0; i < 2; ++i) {
       auto start = std::chrono::steady_clock::now();

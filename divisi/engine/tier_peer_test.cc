@@ -71,7 +71,7 @@ TEST_F(TierPeerTest, DamagedPagesAreComputed) {
 TEST_F(TierPeerTest, ASilentOneIsWaitedForNoLongerThanComputingTakes) {
   held_->silent = true;
   held_->hold = true;
-  Process process({.host = kHost, .peer = held_});
+  Process process({.hurried = true, .host = kHost, .peer = held_});
   const SteadyClock clock;
   const Seconds begun = clock.Now();
   const Answer answer = process.Run(Asking());

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -43,12 +44,44 @@ inline void ExpectSame(const Answer& got, const Answer& expected) {
 }
 
 struct TierSizes {
+  // Time is the machine's own: for tests of what is late. Else (Unhurried) nothing ever is.
+  bool hurried = false;
   Bytes host;
   std::filesystem::path disk;
   std::shared_ptr<DiskCalls> calls = std::make_shared<DiskCalls>();
   std::shared_ptr<ScriptedPool> pool;
   std::shared_ptr<ScriptedPool> peer;  // Host memory of another worker, as others see it
   bool share = true;                   // Requests reuse each other's pages
+};
+
+// Time that passes a twentieth as fast, so that a machine that does other things keeps the limits
+// of asking and reading,
+inline constexpr int kUnhurried = 20;
+class UnhurriedClock final : public Clock {
+ public:
+  Seconds Now() const override { return steady_.Now() * (1.0 / kUnhurried); }
+
+ private:
+  const SteadyClock steady_;
+};
+// and steps that take 10 ms a token by it, so that reading is always worth it.
+class UnhurriedExecutor final : public Executor, public Clock {
+ public:
+  explicit UnhurriedExecutor(Executor& inner) : inner_(inner) {}
+  Seconds Now() const override {
+    return clock_.Now() + Seconds(10e-3) * static_cast<double>(tokens_);
+  }
+  std::vector<SliceResult> Execute(const StepPlan& plan) override {
+    const int64_t tokens = plan.tokens;
+    auto results = inner_.Execute(plan);
+    tokens_ += tokens;
+    return results;
+  }
+
+ private:
+  Executor& inner_;
+  const UnhurriedClock clock_;
+  std::atomic<int64_t> tokens_ = 0;
 };
 
 // One life of a process.
@@ -67,6 +100,11 @@ class Process {
                              .blocks = executor_->pages().pages(),
                              .share_prefixes = sizes.share,
                              .page_format = "test"};
+    std::shared_ptr<const Clock> clock = std::make_shared<UnhurriedClock>();
+    if (sizes.hurried) clock = std::make_shared<SteadyClock>();
+    for (const auto& pool : {sizes.pool, sizes.peer}) {
+      if (pool) pool->patience = sizes.hurried ? 1 : kUnhurried;
+    }
     if (sizes.host.value > 0 || !sizes.disk.empty() || sizes.pool || sizes.peer) {
       const PageShape shape{.layers = layout.layers, .layer_bytes = layout.LayerBytes()};
       const Bytes memory = RemotePageStore::MemoryFor(shape);
@@ -80,13 +118,17 @@ class Process {
                             .disk_writes = DiskWrites::kAll,
                             .disk_calls = sizes.calls,
                             .pool = sizes.pool ? ScriptedHub(sizes.pool, memory) : nullptr,
-                            .peers = sizes.peer ? ScriptedHub(sizes.peer, memory) : nullptr},
+                            .peers = sizes.peer ? ScriptedHub(sizes.peer, memory) : nullptr,
+                            .clock = clock},
                            logger_);
       CHECK(tiers.ok(), "{}", tiers.error().message);
       tiers_ = std::move(*tiers);
     }
-    engine_ =
-        std::make_unique<Engine>(options, *executor_, clock_, EngineKv{.tiers = tiers_.get()});
+    unhurried_ = std::make_unique<UnhurriedExecutor>(*executor_);
+    engine_ = std::make_unique<Engine>(
+        options, sizes.hurried ? static_cast<Executor&>(*executor_) : *unhurried_,
+        sizes.hurried ? static_cast<const Clock&>(clock_) : *unhurried_,
+        EngineKv{.tiers = tiers_.get()});
   }
   ~Process() {
     engine_.reset();
@@ -131,6 +173,7 @@ class Process {
   const SteadyClock clock_;
   Logger logger_{Logger::Options{.least = LogLevel::kError}};
   std::unique_ptr<ModelExecutor> executor_;
+  std::unique_ptr<UnhurriedExecutor> unhurried_;
   std::unique_ptr<TierDriver> tiers_;
   std::unique_ptr<Engine> engine_;
 };

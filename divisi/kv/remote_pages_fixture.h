@@ -53,6 +53,7 @@ class ScriptedPool {
   }
 
   std::atomic<int> micros = 0;              // That each call takes, one after the other.
+  std::atomic<int> patience = 1;            // Calls have so many times their time.
   std::atomic<bool> parts = false;          // It gives parts; to be set before the pool is made.
   std::atomic<bool> silent = false;         // Calls end at their deadline,
   std::atomic<bool> silent_layers = false;  // As silent, of gets of what is behind the head.
@@ -138,7 +139,7 @@ class ScriptedPages final : public RemotePages {
   };
 
   uint64_t Leave(Call call, Seconds deadline) {
-    call.deadline = clock_.Now() + deadline;
+    call.deadline = clock_.Now() + deadline * pool_->patience.load();
     const std::lock_guard lock(mutex_);
     call.number = ++last_;
     pool_->most_under_way = std::max(pool_->most_under_way.load(), ++pool_->under_way);
