@@ -224,7 +224,6 @@ class StreamConnection final : public FrameConnection,
                        }
                        const uint32_t most = self->stranger_ ? kMostStrangerBytes : kMostFrameBytes;
                        if (length > most) return self->End("a frame beyond the bound");
-                       self->WatchSilence();
                        self->ReadBody(length);
                      });
   }
@@ -234,6 +233,7 @@ class StreamConnection final : public FrameConnection,
     constexpr size_t kPiece = size_t{64} << 10;
     const size_t have = body_.size();
     if (have == length) return Deliver();
+    WatchSilence();  // The length was heard, or a piece, however long the whole takes.
     body_.resize(std::min<size_t>(length, have + kPiece));
     asio::async_read(stream_, asio::buffer(body_.data() + have, body_.size() - have),
                      [self = this->shared_from_this(), length](error_code error, size_t) {
