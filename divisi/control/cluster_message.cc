@@ -125,6 +125,7 @@ void Put(WireWriter& out, const Request& request) {
   PutIds(out, request.stop_token_ids);
   out.Put(static_cast<int32_t>(request.prompt_logprobs));
   out.Put(std::string_view(request.cache_salt));
+  out.Put(static_cast<uint8_t>(request.session));
   out.PutOptional(request.peer, [](WireWriter& w, const PrefixPeer& peer) {
     w.Put(peer.address);
     w.Put(peer.pages);
@@ -139,6 +140,7 @@ Request GetRequest(WireReader& in) {
   request.prompt_logprobs = in.Get<int32_t>();
   request.cache_salt = in.GetText();
   in.Require(request.cache_salt.size() <= kMaxCacheSaltBytes);
+  request.session = in.Get<SessionState>(kSessionStates);
   request.peer = in.GetOptional<PrefixPeer>([](WireReader& r) {
     PrefixPeer peer{.address = r.GetText()};
     peer.pages = r.GetCount();

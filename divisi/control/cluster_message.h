@@ -18,7 +18,7 @@
 namespace divisi {
 
 // Raised with any change of a message.
-inline constexpr uint32_t kClusterProtocol = 7;
+inline constexpr uint32_t kClusterProtocol = 8;
 // A prompt of a million tokens is 4 MB; the bound keeps a stranger from asking for memory.
 inline constexpr uint32_t kMostFrameBytes = uint32_t{64} << 20;
 

@@ -15,6 +15,9 @@ Request Sample() {
   request.max_tokens = 17;
   request.stop_token_ids = {4};
   request.prompt_logprobs = 1;
+  request.cache_salt = "salt";
+  request.session = SessionState::kClosed;
+  request.peer = PrefixPeer{"10.0.0.1:7200", 3};
   return request;
 }
 
@@ -90,6 +93,9 @@ TEST(ClusterMessageTest, EveryMessageComesThrough) {
   EXPECT_EQ(request.prompt, Sample().prompt);
   EXPECT_EQ(request.sampling.seed, 99u);
   EXPECT_EQ(request.sampling.logit_bias, Sample().sampling.logit_bias);
+  EXPECT_EQ(request.cache_salt, "salt");
+  EXPECT_EQ(request.session, SessionState::kClosed);
+  EXPECT_EQ(request.peer, Sample().peer);
 }
 
 TEST(ClusterMessageTest, WhatWasFoundAndMeasuredComesThrough) {
@@ -141,6 +147,9 @@ TEST(ClusterMessageTest, RefusesWhatIsOutOfBounds) {
   EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
   request = Sample();
   request.sampling.top_p = 0;
+  EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
+  request = Sample();
+  request.session = static_cast<SessionState>(kSessionStates);
   EXPECT_FALSE(relayed(ServeMessage{{{7}, 8, 9}, request}));
   EXPECT_FALSE(read(LeaveMessage{Seconds(std::numeric_limits<double>::quiet_NaN())}));
   EXPECT_FALSE(read(HelloMessage{.step_tokens = 0}));

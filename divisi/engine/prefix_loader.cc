@@ -84,10 +84,12 @@ bool PrefixLoader::State::AddPeer(const Candidate& candidate, size_t from,
 Result<void> PrefixLoader::State::AddAtOnce(Candidate candidate, Seconds now) {
   const RequestId id = candidate.request.id;
   const auto shareable = static_cast<size_t>(Shareable(candidate.request));
+  const SessionState session = candidate.request.session;
   RETURN_IF_ERROR(scheduler.Add(std::move(candidate.request)));
   requests[id] = {.root = candidate.root,
                   .keys = std::move(candidate.keys),
                   .shareable = shareable,
+                  .session = session,
                   .found = candidate.found};
   Waiting& waiting = requests.at(id);
   waiting.cached = static_cast<size_t>(scheduler.CachedPages(waiting.keys));
@@ -161,6 +163,7 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   requests[id] = {.root = candidate.root,
                   .keys = std::move(candidate.keys),
                   .shareable = usable,
+                  .session = candidate.request.session,
                   .found = candidate.found,
                   .peer = peer ? peer->address : "",
                   .loading = worth,

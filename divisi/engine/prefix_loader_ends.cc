@@ -37,7 +37,7 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   std::erase(watched, request);
   reserved -= waiting.loading;
   if (waiting.started) {
-    tiers.Ended(waiting.keys, waiting.answer_tokens, SessionState::kUnknown);
+    tiers.Ended(waiting.keys, waiting.answer_tokens, waiting.session);
     for (auto& [id, load] : loads) load.used |= load.request == request && !waiting.lost;
   } else {
     tiers.Forget(request, now);

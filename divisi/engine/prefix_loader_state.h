@@ -37,7 +37,8 @@ struct PrefixLoader::State {
   struct Waiting {
     BlockKey root;
     std::vector<BlockKey> keys;
-    size_t shareable = 0;                   // Of them
+    size_t shareable = 0;  // Of them
+    SessionState session = SessionState::kUnknown;
     std::array<int64_t, kSources> found{};  // As of Candidate, without those that did not come.
     std::string peer;                       // Where those of kPeer are
     int64_t loading = 0;                    // Pages that it was given room for.

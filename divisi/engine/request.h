@@ -8,6 +8,7 @@
 
 #include "divisi/core/ids.h"
 #include "divisi/core/units.h"
+#include "divisi/kv/session_state.h"
 #include "divisi/model/sampler.h"
 
 namespace divisi {
@@ -35,6 +36,8 @@ struct Request {
   bool hold_after_prompt = false;
   // Its pages are shared only with requests of the same salt; kMaxCacheSaltBytes at most.
   std::string cache_salt;
+  // Whether its conversation goes on, as far as its client says.
+  SessionState session = SessionState::kUnknown;
   // What the tiers here lack of its prefix may be read there.
   std::optional<PrefixPeer> peer;
 };

@@ -22,11 +22,10 @@
 #include <cstdint>
 
 #include "divisi/core/units.h"
+#include "divisi/kv/session_state.h"
 #include "divisi/plan/kv_tiers.h"
 
 namespace divisi {
-
-enum class SessionState : uint8_t { kUnknown, kOpen, kClosed };
 
 // What was known of a page when it was last used.
 struct PageTraits {

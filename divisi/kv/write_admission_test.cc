@@ -65,6 +65,29 @@ TEST(WriteAdmissionTest, LearnsWhatComesBack) {
   EXPECT_LT(bad, good / 10);
 }
 
+TEST(WriteAdmissionTest, AnOpenSessionsPagesGoBeforeAClosedOnes) {
+  WriteAdmission admission({.pages_per_second = 0, .burst_pages = 100});  // Half full
+  const PageTraits open{.session = SessionState::kOpen}, closed{.session = SessionState::kClosed};
+  EXPECT_GT(admission.Chance(open), admission.Chance({}));
+  EXPECT_LT(admission.Chance(closed), admission.Chance({}));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(admission.Admit(closed, false, Seconds(0)));
+    EXPECT_TRUE(admission.Admit(open, false, Seconds(0)));
+  }
+}
+
+// Clients that hint the other way round are found out.
+TEST(WriteAdmissionTest, WhatCameBackGoesBeforeWhatWasHinted) {
+  WriteAdmission admission({.pages_per_second = 0, .burst_pages = 100});
+  const PageTraits open{.session = SessionState::kOpen}, closed{.session = SessionState::kClosed};
+  for (int i = 0; i < 2000; ++i) {
+    admission.Admit(open, false, Seconds(0));
+    admission.Admit(closed, false, Seconds(0));
+    if (i % 2 == 0) admission.CameBack(closed);
+  }
+  EXPECT_GT(admission.Chance(closed), 4 * admission.Chance(open));
+}
+
 TEST(WriteAdmissionTest, AFullBucketAsksForLessThanAnEmptyOne) {
   WriteAdmission full({.pages_per_second = 100, .burst_pages = 100});
   full.Admit({}, true, Seconds(10));

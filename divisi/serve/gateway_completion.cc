@@ -75,6 +75,7 @@ Request Completion::EngineRequest(const Choice& choice, uint64_t index) const {
     request.stop_token_ids.insert(request.stop_token_ids.end(), ends.begin(), ends.end());
   }
   request.cache_salt = generation.cache_salt;
+  request.session = generation.session;
   if (request_.echo) request.prompt_logprobs = generation.sampling.top_logprobs;
   return request;
 }

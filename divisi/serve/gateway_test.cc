@@ -99,6 +99,17 @@ TEST_F(GatewayTest, ManyChoicesOfManyPromptsKeepTheirOrderAndSeeds) {
   EXPECT_EQ(*body.Find("usage")->Find("prompt_tokens"), Json(3));
 }
 
+TEST_F(GatewayTest, WhatIsSaidOfPagesGoesWithTheRequest) {
+  auto exchange =
+      Complete(R"({"prompt":[5,6],"max_tokens":1,"cache_salt":"tenant","kv_session":"closed"})");
+  ASSERT_EQ(backend_.submitted().size(), 1u);
+  EXPECT_EQ(backend_.request(0).cache_salt, "tenant");
+  EXPECT_EQ(backend_.request(0).session, SessionState::kClosed);
+  backend_.SendIds(0, tokenizer_.Encode("a", false), FinishReason::kLength);
+  exchange->RunPosted();
+  EXPECT_TRUE(exchange->ended());
+}
+
 TEST_F(GatewayTest, EchoWithLogprobsScoresThePrompt) {
   auto exchange = Complete(R"({"prompt":[5,6],"max_tokens":1,"echo":true,"logprobs":1})");
   EXPECT_EQ(backend_.request(0).prompt_logprobs, 1);

@@ -146,6 +146,17 @@ void ResponseFormat(RequestFields& fields) {
   }
 }
 
+SessionState Session(RequestFields& fields) {
+  constexpr size_t kMaxStateBytes = 16;
+  const auto state = fields.String("kv_session", kMaxStateBytes);
+  if (!state) return SessionState::kUnknown;
+  if (*state == "open") return SessionState::kOpen;
+  if (*state == "closed") return SessionState::kClosed;
+  fields.Fail("kv_session",
+              Format("'kv_session' must be \"open\" or \"closed\", not {}", Json(*state).Dump()));
+  return SessionState::kUnknown;
+}
+
 void RefuseUnsupported(RequestFields& fields) {
   for (const char* name :
        {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
@@ -194,6 +205,7 @@ GenerationRequest ReadGeneration(RequestFields& fields, const GenerationDefaults
   request.stop_token_ids = StopTokenIds(fields);
   request.ignore_eos = fields.Bool("ignore_eos").value_or(false);
   request.cache_salt = fields.String("cache_salt", kMaxCacheSaltBytes).value_or("");
+  request.session = Session(fields);
   request.include_stop_in_output = fields.Bool("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = fields.Bool("skip_special_tokens").value_or(true);
   StreamOptions(fields, request);

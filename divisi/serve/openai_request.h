@@ -5,6 +5,8 @@
 // repetition_penalty, stop_token_ids, ignore_eos, include_stop_str_in_output, skip_special_tokens,
 // add_special_tokens, chat_template_kwargs, cache_salt). Unknown members are ignored, as OpenAI's
 // servers do.
+// kv_session, "open" or "closed", is ours: whether the conversation goes on, so that its pages are
+// worth keeping.
 // Members that are known, would change the output, and are not supported are refused by name.
 // Source: OpenAI API reference (completions, chat); vLLM's OpenAI-compatible server documentation.
 #pragma once
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "divisi/core/json.h"
+#include "divisi/kv/session_state.h"
 #include "divisi/model/sampler.h"
 #include "divisi/serve/openai_error.h"
 
@@ -58,6 +61,7 @@ struct GenerationRequest {
   // Keeps cached pages apart from those of other salts: one tenant's timing says nothing of
   // another's prompts.
   std::string cache_salt;
+  SessionState session = SessionState::kUnknown;
   bool include_stop_in_output = false;
   bool skip_special_tokens = true;
   bool add_special_tokens = true;

@@ -36,7 +36,7 @@ TEST(CompletionRequest, ReadsEveryField) {
          "stop":["a","b"],"presence_penalty":-2,"frequency_penalty":1.5,"logit_bias":{"9":-100,"3":7},
          "seed":-4,"user":"u","top_k":-1,"min_p":0.1,"repetition_penalty":1.2,"stop_token_ids":[4],
          "ignore_eos":true,"include_stop_str_in_output":true,"skip_special_tokens":false,
-         "add_special_tokens":false,"something_unknown":{"a":[1]})");
+         "add_special_tokens":false,"cache_salt":"s","kv_session":"open","something_unknown":{"a":[1]})");
   const GenerationRequest& g = request.generation;
   EXPECT_EQ(g.model, "m");
   EXPECT_EQ(g.max_tokens, 5);
@@ -56,6 +56,8 @@ TEST(CompletionRequest, ReadsEveryField) {
   EXPECT_TRUE(g.stream && g.include_usage && g.continuous_usage && g.ignore_eos && request.echo);
   EXPECT_TRUE(g.include_stop_in_output);
   EXPECT_FALSE(g.skip_special_tokens || g.add_special_tokens);
+  EXPECT_EQ(g.cache_salt, "s");
+  EXPECT_EQ(g.session, SessionState::kOpen);
 }
 
 TEST(CompletionRequest, NullMeansAbsentAndDefaultsAreTheCheckpoints) {
@@ -162,6 +164,23 @@ TEST(CompletionRequest, EveryBadFieldIsNamed) {
   for (const std::string body : {"", "{", "[]", "5", "{\"prompt\":1e400}", "\xff"}) {
     EXPECT_EQ(ErrorOf(ParseCompletionRequest(body, {})).status, 400) << body;
   }
+}
+
+TEST(CompletionRequest, ASessionIsOpenOrClosedOrNotKnown) {
+  const auto session = [](const std::string& value) {
+    return ParseCompletionRequest("{\"prompt\":\"x\",\"kv_session\":" + value + "}", {});
+  };
+  const auto state = [&](const std::string& value) {
+    return std::get<CompletionRequest>(session(value)).generation.session;
+  };
+  EXPECT_EQ(state("\"open\""), SessionState::kOpen);
+  EXPECT_EQ(state("\"closed\""), SessionState::kClosed);
+  EXPECT_EQ(state("null"), SessionState::kUnknown);
+  for (const std::string wrong : {"\"shut\"", "\"\"", "true", "\"a state of many words\""}) {
+    EXPECT_EQ(ErrorOf(session(wrong)).param, "kv_session") << wrong;
+  }
+  EXPECT_EQ(ErrorOf(session("\"shut\"")).message,
+            "'kv_session' must be \"open\" or \"closed\", not \"shut\"");
 }
 
 TEST(CompletionRequest, HarmlessFormsOfUnsupportedFieldsPass) {

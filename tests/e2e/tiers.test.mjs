@@ -52,6 +52,11 @@ describe('one server', () => {
     const salted = await ask(server, prompt(0), { cache_salt: 'other' });
     assert.equal(salted.text, expected.get(0));
     assert.equal(salted.cached, 0);
+    // What is said of the conversation changes no token.
+    for (const kv_session of ['open', 'closed']) {
+      assert.equal((await ask(server, prompt(0), { kv_session })).text, expected.get(0));
+    }
+    await assert.rejects(ask(server, prompt(0), { kv_session: 'shut' }), /kv_session/);
     const metrics = await server.metrics();
     assert.equal(metrics['divisi:kv_pages_read_total'], metrics['divisi:kv_pages_used_total']);
     assert.ok(metrics['divisi:kv_loads_total'] >= 4);
