@@ -69,7 +69,7 @@ describe('beyond capacity', () => {
       }));
       for (const answer of answers) assert.equal(answer.usage.completion_tokens, 30);
       assert.ok(refused > 0, 'nobody was beyond the line');
-      assert.ok(longestGap < 5000, `nothing ended for ${longestGap} ms`);
+      assert.ok(longestGap < 20_000, `nothing ended for ${longestGap} ms`);
       const growth = cluster.get('gateway').residentBytes() - before;
       assert.ok(growth < 64 << 20, `the gateway grew by ${growth} bytes`);
       await cluster.settled();

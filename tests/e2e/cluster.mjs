@@ -39,6 +39,20 @@ export class Cluster extends Surface {
     return phases;
   }
 
+  // {computed, found}: prompt tokens that workers computed, and that they found in pages, here or
+  // elsewhere, once they have reported of all prompts that were asked: twice a second. For clusters
+  // that lost no worker and no request.
+  async prompts(limitMs = 20_000) {
+    let metrics;
+    for (const begun = Date.now(); Date.now() - begun < limitMs; await sleep(50)) {
+      metrics = await this.metrics();
+      const computed = metrics['divisi:role_prefill_tokens_total'];
+      const found = metrics['divisi:role_cached_tokens_total'];
+      if (computed + found >= metrics['divisi:prompt_tokens_total']) return { computed, found };
+    }
+    throw new Error(`not all prompts are reported: ${JSON.stringify(metrics, null, 1)}`);
+  }
+
   // Until so many workers are connected.
   async ready(count, limitMs = kStartMs) {
     let status;

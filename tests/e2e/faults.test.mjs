@@ -18,8 +18,8 @@ const kSlackMs = 2500;
 const kTold = { SIGKILL: 500 + kSlackMs, SIGSTOP: 3500 + kSlackMs, SIGTERM: 30_000 };
 
 // A gateway that is held for less than the silence that ends connections (3 s) loses nothing; after
-// more, what had begun to stream may end with an error.
-const kPauseMs = 2000;
+// more, what had begun to stream may end with an error. Half of it: it may wake late.
+const kPauseMs = 1500;
 const kLongPauseMs = 5000;
 
 const load = longRequests(kRequests, { maxTokens: 200 });
@@ -37,7 +37,7 @@ before(async () => {
 });
 
 // Until `seen` holds of what is asked for again and again; whether it came to hold.
-async function until(ask, seen, limitMs = 3000) {
+async function until(ask, seen, limitMs = 10_000) {
   for (const begun = Date.now(); Date.now() - begun < limitMs; await sleep(5)) {
     if (seen(await ask())) return true;
   }
@@ -82,7 +82,7 @@ const steps = {
     await phase(cluster, (now) => now.prefilling > 0);
     await sleep(50);
     const thaw = hold(cluster);
-    await phase(cluster, (now) => now.writing > 0, 1500);
+    await phase(cluster, (now) => now.writing > 0, 5000);
     return { streams, thaw };
   },
   // Between Handover and Taken are a few milliseconds, so an instant is drawn while one prompt
@@ -131,7 +131,7 @@ function check(streams, all, { victim, signal, at, long }) {
 }
 
 async function probed(cluster) {
-  const [outcome] = await outcomes([new Stream(cluster, probe)], 10_000);
+  const [outcome] = await outcomes([new Stream(cluster, probe)], 30_000);
   assert.equal(outcome.kind, 'finished', JSON.stringify(outcome));
   assert.equal(outcome.text, expected.get(probe));
 }
@@ -149,7 +149,7 @@ async function fault(cluster, { victim, signal, step, pause = kPauseMs }) {
     await sleep(pause);
     process.signal('SIGCONT');
   }
-  const all = await outcomes(streams, 30_000);
+  const all = await outcomes(streams, 90_000);
   // What waited for its first token then got it from another worker.
   const first = Math.max(0, ...streams.map((s) => (s.firstAt ?? 0) - at));
   const ended = Math.max(...all.map((o) => (o.kind === 'finished' ? 0 : o.endedAt - at)));

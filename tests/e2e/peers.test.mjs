@@ -48,12 +48,19 @@ async function firstTurn(cluster, i) {
   throw new Error(`host memory does not have turn 1 of ${i}\n${cluster.log}`);
 }
 
-// Bytes that workers read of each other's.
-async function peerBytes(cluster) {
-  await sleep(1000);  // They report twice a second, what their tiers moved as often.
-  const text = await (await fetch(`${cluster.url}/metrics`)).text();
-  const wanted = /^divisi:kv_tier_read_bytes_total\{.*tier="peer".*\} (\d+)$/gm;
-  return [...text.matchAll(wanted)].reduce((sum, [, value]) => sum + Number(value), 0);
+// Bytes that workers read of each other's: once they are `least`, or will not be.
+async function peerBytes(cluster, least = 0, limitMs = 20_000) {
+  for (const begun = Date.now(); ; await sleep(100)) {
+    const text = await (await fetch(`${cluster.url}/metrics`)).text();
+    const wanted = /^divisi:kv_tier_read_bytes_total\{.*tier="peer".*\} (\d+)$/gm;
+    const bytes = [...text.matchAll(wanted)].reduce((sum, [, value]) => sum + Number(value), 0);
+    if (bytes >= least || Date.now() - begun > limitMs) return bytes;
+  }
+}
+// Where no more is to come: workers report twice a second, what their tiers moved as often.
+async function peerBytesInAll(cluster) {
+  await sleep(1000);
+  return peerBytes(cluster);
 }
 
 async function lastChoice(cluster) {
@@ -75,30 +82,38 @@ test('turn 2 reads from the worker of turn 1', async () => {
     assert.equal(choice.peer_tokens, kPages * 16, JSON.stringify(choice));
     assert.notEqual(choice.peer, choice.worker);
   }
-  assert.equal(await peerBytes(cluster), 4 * kPages * 24576);
+  // A load that takes longer than computing is given up: one of them, on a machine that does more.
+  const bytes = 4 * kPages * 24576;
+  assert.ok(await peerBytes(cluster, bytes * 3 / 4) >= bytes * 3 / 4);
+  assert.ok(await peerBytesInAll(cluster) <= bytes);
   const text = await divisi('explain-route', '--gateway', `127.0.0.1:${cluster.control}`);
   assert.match(text, /896 peer replica-\d/);
   await cluster.settled();
   await cluster.stop();
 });
 
-// Nobody says where a request goes: while one worker computes a long prompt the other reads.
-test('a busy worker leaves its prefix to another', async () => {
-  const cluster = await start([], 'expected-ttft');
-  const worker = await firstTurn(cluster, 0);
-  const long = ask(cluster, [...turns(0)[0], ...prompt(40, 1100)], { max_tokens: 1 });
+// Nobody says where a request goes: while one worker computes a long prompt the other reads. Of
+// conversation `i`; whether one did.
+async function isLeftToAnother(cluster, i) {
+  const worker = await firstTurn(cluster, i);
+  const before = await peerBytesInAll(cluster);
+  const long = ask(cluster, [...turns(i)[0], ...prompt(40, 1100)], { max_tokens: 1 });
   await sleep(20);
-  const more = ask(cluster, [...turns(0)[0], ...prompt(41, 1100)], { max_tokens: 1 });
+  const more = ask(cluster, [...turns(i)[0], ...prompt(41, 1100)], { max_tokens: 1 });
   await sleep(20);
-  assert.deepEqual(await ask(cluster, turns(0)[1]), expected[0][1]);
+  assert.deepEqual(await ask(cluster, turns(i)[1]), expected[i][1]);
   await Promise.all([long, more]);
   const said = await divisi('explain-route', '--gateway', `127.0.0.1:${cluster.control}`,
     '--last', '3', '--json');
   const chosen = JSON.parse(said).routes.map((r) => r.candidates.find((c) => c.chosen));
-  const others = chosen.filter((c) => c.worker !== worker);
-  assert.ok(others.length >= 1, JSON.stringify(chosen));
-  assert.ok(others.some((c) => c.peer === worker && c.peer_tokens >= 896), JSON.stringify(others));
-  assert.ok(await peerBytes(cluster) > 0);
+  const left = chosen.some((c) => c.worker !== worker && c.peer === worker && c.peer_tokens >= 896);
+  return left && await peerBytes(cluster, before + 1, 2000) > before;
+}
+
+// It is busy for some 100 ms, which a client may miss on a machine that does other things.
+test('a busy worker leaves its prefix to another', async () => {
+  const cluster = await start([], 'expected-ttft');
+  for (let i = 0; !await isLeftToAnother(cluster, i); i++) assert.ok(i < 4, cluster.log);
   await cluster.stop();
 });
 
@@ -107,7 +122,7 @@ test('who is not to does not', async () => {
   const choice = await converse(cluster, 0);
   assert.equal(choice.peer_tokens, 0);
   assert.equal(choice.peer, null);
-  assert.equal(await peerBytes(cluster), 0);
+  assert.equal(await peerBytesInAll(cluster), 0);
   assert.doesNotMatch(cluster.log, /kv host memory is read/);
   await cluster.stop();
 });

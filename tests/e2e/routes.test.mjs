@@ -114,9 +114,14 @@ describe('prefixes', () => {
     }
     assert.fail(`${pages} pages are not known:\n${cluster.log}`);
   }
-  async function prefilled() {
-    await sleep(700);  // Until the workers have reported.
-    return (await cluster.status()).workers.reduce((sum, w) => sum + w.prefill_tokens, 0);
+  const prefilled = async () => (await cluster.prompts()).computed;
+
+  // Prompts of one prefix at once, which differ from those of other rounds; each one's candidates.
+  async function many(round) {
+    await Promise.all(Array.from({ length: 8 }, (_, i) =>
+      complete(cluster, [...prompt(0, kLength), ...prompt(50 + 8 * round + i, 800)],
+        `many-${round}-${i}`)));
+    return (await choices(cluster, '--last', '8')).map((route) => route.candidates);
   }
 
   test('the next turn goes to its prefix, unless the worker there is busy', async () => {
@@ -133,13 +138,17 @@ describe('prefixes', () => {
     const line = (await cluster.get('gateway').said(/^.*turn-2.*"route".*$/m))[0];
     assert.match(JSON.parse(line).route, new RegExp(`^whole ${worker} ttft [^;]*; ${kShared} ` +
       `tokens cached: ${kShared} device(; odds [^;)]*)?\\); whole replica-\\d ttft [^;]*\\)$`));
-    // So many at once that waiting for their turn takes longer than computing all of a prompt.
-    await Promise.all(Array.from({ length: 8 }, (_, i) =>
-      complete(cluster, [...prompt(0, kLength), ...prompt(50 + i, 800)], `many-${i}`)));
-    const many = (await choices(cluster, '--last', '8')).map((route) => route.candidates);
-    assert.equal(new Set(many.map(([chosen]) => chosen.worker)).size, 2);
-    for (const [chosen, other] of many) {
-      assert.ok(chosen.cost_seconds <= other.cost_seconds * 1.1, JSON.stringify(many));
+    // So many at once that waiting for their turn takes longer than computing all of a prompt; if
+    // they come at once, for which a busy machine takes some rounds.
+    const workers = new Set();
+    for (let round = 0; workers.size < 2; round++) {
+      assert.ok(round < 5, `all went to ${[...workers]}`);
+      workers.clear();
+      const all = await many(round);
+      for (const [chosen, other] of all) {
+        assert.ok(chosen.cost_seconds <= other.cost_seconds * 1.1, JSON.stringify(all));
+        workers.add(chosen.worker);
+      }
     }
   });
 
