@@ -163,17 +163,22 @@ test('a decode worker that starts goes on with what P put', async () => {
   cluster.startWorker('decode-2');
   await cluster.ready(2);
   await reachPool(cluster, 2);
-  const decode = async () => {
-    await found(cluster);
-    return (await cluster.status()).workers.find((w) => w.role === 'decode' && w.connected);
+  // D, once it has reported what `is` says; as it is then, or after a while.
+  const decode = async (is) => {
+    for (let i = 0; ; i++) {
+      const { workers } = await cluster.status();
+      const worker = workers.find((w) => w.role === 'decode' && w.connected);
+      if (i === 200 || is(worker)) return worker;
+      await sleep(100);
+    }
   };
   same(await ask(cluster, second), answers[1], 'a short one');
-  const own = await decode();
+  const own = await decode((worker) => worker.kv_pages_used > 0);
   assert.deepEqual([own.kv_pages_read, own.kv_pages_used, own.cached_tokens], [25, 25, 400]);
   assert.equal(own.pages_received, 0);
   // All that D's own pages lack is written by P, though the pool has it.
   same(await ask(cluster, first), answers[0], 'turn 1 again');
-  const both = await decode();
+  const both = await decode((worker) => worker.pages_received > 0);
   assert.deepEqual([both.kv_pages_read, both.pages_received], [25, 57 - 25]);
   await cluster.settled();
   await cluster.stop();
