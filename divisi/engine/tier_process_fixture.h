@@ -62,7 +62,7 @@ class UnhurriedClock final : public Clock {
   Seconds Now() const override { return steady_.Now() * (1.0 / kUnhurried); }
 
  private:
-  const SteadyClock steady_;
+  const SteadyClock steady_{};
 };
 // and steps that take 10 ms a token by it, so that reading is always worth it.
 class UnhurriedExecutor final : public Executor, public Clock {
