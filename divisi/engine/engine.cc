@@ -305,7 +305,7 @@ void Engine::State::Step() {
   std::vector<SchedulerEvent> events = scheduler_.Commit(std::move(results));
   const Seconds ended = clock_.Now();
   if (loader_) loader_->Note(events, ended);
-  if (!lost) prompt_speed_.Add(counted_tokens_, ended - began - waited);
+  if (!lost && began + waited < ended) prompt_speed_.Add(counted_tokens_, ended - began - waited);
   counters_.busy += ended - began;
   Report(std::move(events), began, ended);
 }

@@ -151,14 +151,14 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   const auto usable = static_cast<size_t>(Shareable(candidate.request));
   const int64_t present = scheduler.CachedPages(std::span(candidate.keys).first(usable));
   // A small part now would keep it from the rest later.
-  if (Room() <= worth / 2) return AddWithoutRoom(std::move(candidate), now);
+  if (Room() <= worth / 2) return AddWithoutRoom(std::move(candidate), run, present, now);
   worth = std::min(worth, Room());
   const RequestId id = candidate.request.id;
   const std::optional<PrefixPeer>& peer = candidate.request.peer;
   auto load = scheduler.AddLoading(candidate.request, candidate.keys, present + worth);
   if (!load) {
     if (load.error().code != Code::kResourceExhausted) return load.error();
-    return AddWithoutRoom(std::move(candidate), now);
+    return AddWithoutRoom(std::move(candidate), run, present, now);
   }
   requests[id] = {.root = candidate.root,
                   .keys = std::move(candidate.keys),
@@ -174,9 +174,20 @@ Result<void> PrefixLoader::State::Decide(Candidate candidate, const std::vector<
   return {};
 }
 
-Result<void> PrefixLoader::State::AddWithoutRoom(Candidate candidate, Seconds now) {
+// run: as of Decide, of pages from `from` on.
+Result<void> PrefixLoader::State::AddWithoutRoom(Candidate candidate, const std::vector<Tier>& run,
+                                                 int64_t from, Seconds now) {
   const RequestId id = candidate.request.id;
+  std::string peer = candidate.request.peer ? candidate.request.peer->address : "";
   RETURN_IF_ERROR(AddAtOnce(std::move(candidate), now));
+  Waiting& waiting = requests.at(id);
+  waiting.peer = std::move(peer);
+  const auto away = std::ranges::find_if_not(run, IsOfTiers);
+  if (away != run.end()) {
+    waiting.away = *away;
+    waiting.away_from = static_cast<size_t>(from + (away - run.begin()));
+    waiting.away_until = static_cast<size_t>(from) + run.size();
+  }
   ++counts.no_room;
   std::erase(watched, id);
   without_room.push_back(id);
@@ -202,7 +213,8 @@ void PrefixLoader::State::WatchCached() {
   watched.erase(left, end);
 }
 
-// Those that still wait for their turn are loaded as far as there is room again, in their order.
+// Those that still wait for their turn are loaded as far as there is room again, who was first
+// found to before others.
 void PrefixLoader::State::LookAgain(Seconds now) {
   WatchCached();
   if (Room() <= 0 || !std::exchange(room_freed, false)) return;
@@ -223,21 +235,35 @@ bool PrefixLoader::State::LoadLater(RequestId request, Seconds now) {
     watched.push_back(request);
     return true;
   }
-  const std::vector<Tier> run = tiers.Find(keys, present);
+  std::vector<Tier> run = tiers.Find(keys, present);
+  const bool away = AddAway(waiting, next + run.size(), run);
   int64_t worth = Worth(run);
   if (worth <= 0) return true;
   if (Room() <= worth / 2) return false;
   worth = std::min(worth, Room());
   auto load = scheduler.LoadWaiting(request, present + worth);
   if (!load) return load.error().code != Code::kResourceExhausted;
-  // The pool and a peer were not looked at.
+  // What others have is not asked anew.
   std::fill_n(waiting.found.begin(), static_cast<size_t>(Tier::kRemote), 0);
+  if (away) waiting.found[static_cast<size_t>(waiting.away)] = 0;
   for (const Tier tier : run) ++waiting.found[static_cast<size_t>(tier)];
   waiting.loading = worth;
   waiting.present = present;
   ++counts.loaded_later;
   BeginLoad(*load, request, run, now);
   return true;
+}
+
+// Whether what others had goes on at page `from`, where the tiers' run ends.
+bool PrefixLoader::State::AddAway(const Waiting& waiting, size_t from,
+                                  std::vector<Tier>& run) const {
+  if (from < waiting.away_from) return false;
+  const size_t before = run.size();
+  for (size_t page = from; page < waiting.away_until; ++page) {
+    if (tiers.Quarantined(waiting.keys[page], waiting.away)) break;
+    run.push_back(waiting.away);
+  }
+  return run.size() > before;
 }
 
 void PrefixLoader::State::BeginLoad(const PrefixLoad& given, RequestId request,

@@ -38,7 +38,6 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   reserved -= waiting.loading;
   if (waiting.started) {
     tiers.Ended(waiting.keys, waiting.answer_tokens, waiting.session);
-    for (auto& [id, load] : loads) load.used |= load.request == request && !waiting.lost;
   } else {
     tiers.Forget(request, now);
     std::erase(beyond, request);
@@ -49,7 +48,7 @@ void PrefixLoader::State::Forget(RequestId request, Seconds now) {
   requests.erase(found);
 }
 
-// What was loaded for them others needed: they wait on as if it had not been there.
+// What was loaded for them others needed: it is loaded again when there is room before their turn.
 void PrefixLoader::State::TakeStripped() {
   for (const RequestId id : scheduler.TakeStripped()) {
     const auto found = requests.find(id);
@@ -57,7 +56,7 @@ void PrefixLoader::State::TakeStripped() {
     Waiting& waiting = found->second;
     reserved -= std::exchange(waiting.loading, 0);
     waiting.loaded = waiting.present = 0;
-    waiting.found = {};
+    without_room.push_back(id);
     room_freed = true;
   }
 }
@@ -90,6 +89,9 @@ void PrefixLoader::Note(const std::vector<SchedulerEvent>& events, Seconds now) 
         break;
       case SchedulerEvent::Kind::kFinished:
       case SchedulerEvent::Kind::kHeld:  // Its answer is another worker's.
+        for (auto& [id, load] : s.loads) {
+          load.used |= load.request == event.request && !found->second.lost;
+        }
         s.Forget(event.request, now);
         break;
       default:

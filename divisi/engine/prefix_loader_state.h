@@ -44,7 +44,10 @@ struct PrefixLoader::State {
     int64_t loading = 0;                    // Pages that it was given room for.
     int64_t loaded = 0;                     // Of those, that came.
     int64_t present = 0;                    // Pages that the pool held before.
-    size_t cached = 0;                      // Of one that is watched: pages that the pool held
+    // Of one that found no room: those that another worker or the remote pool had when it came.
+    Tier away = Tier::kRemote;
+    size_t away_from = 0, away_until = 0;
+    size_t cached = 0;  // Of one that is watched: pages that the pool held
     int64_t answer_tokens = 0;
     bool started = false;
     bool lost = false;  // What was loaded came too late for its step.
@@ -73,7 +76,9 @@ struct PrefixLoader::State {
   int64_t Worth(const std::vector<Tier>& run) const;
   Seconds ReadTime(Tier tier) const;
   Seconds ComputeTime(int64_t pages) const;
-  Result<void> AddWithoutRoom(Candidate candidate, Seconds now);
+  Result<void> AddWithoutRoom(Candidate candidate, const std::vector<Tier>& run, int64_t from,
+                              Seconds now);
+  bool AddAway(const Waiting& waiting, size_t from, std::vector<Tier>& run) const;
   bool LoadLater(RequestId request, Seconds now);
   void LookAgain(Seconds now);
   void WatchCached();
@@ -98,9 +103,9 @@ struct PrefixLoader::State {
   std::map<RequestId, Waiting> requests;
   std::deque<RequestId> beyond;        // Those that the tiers do not expect yet, in queue order
   std::deque<RequestId> without_room;  // Those that wait for their turn, and were to be loaded
-  bool room_freed = false;             // Since they were looked at
-  // Those that wait for their turn with what the pool caches, in queue order, and whether any of
-  // that may have given way since they were looked at.
+  bool room_freed = false;             // Since these were looked at
+  // Those that wait for their turn with what the pool caches, in the order in which they were found
+  // to, and whether any of that may have given way since they were looked at.
   std::deque<RequestId> watched;
   bool pages_removed = false;
   std::map<uint64_t, Question> questions;

@@ -76,7 +76,7 @@ class Scheduler::State {
   int64_t CachedPages(std::span<const BlockKey> keys) const;
   int64_t Room() const { return options_.max_waiting - unstarted_; }
   std::vector<PageChange> TakePageChanges() { return std::exchange(changes_, {}); }
-  bool Blocked() const { return blocked_; }
+  bool Blocked() const { return blocked_ && !waiting_.empty(); }
   std::vector<RequestId> TakeStripped() { return std::exchange(stripped_, {}); }
   bool PinPage(BlockId block, const BlockKey& key);
   void UnpinPage(BlockId block);

@@ -150,9 +150,7 @@ void TierDriver::State::TakeResults(PrefixLoader& loader, Seconds now) {
     LoadOutcome outcome{.id = done.id, .pages = done.pages_ok};
     for (const BadPage& bad : done.bad) {
       complaints->Unread(bad, now);
-      if (bad.code == Code::kResourceExhausted) continue;  // Of the system's, not of the page.
-      const bool remote = bad.tier == Tier::kRemote || bad.tier == Tier::kPeer;
-      if (remote && bad.code == Code::kUnavailable) continue;  // Of the way there.
+      if (!SaysOfPage(bad.tier, bad.code)) continue;
       const bool damaged = bad.code != Code::kNotFound;
       if (bad.tier == Tier::kRemote && damaged) io->Remove(bad.tier, bad.key);
       outcome.bad.push_back({bad.key, bad.tier, damaged});

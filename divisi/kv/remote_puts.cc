@@ -48,15 +48,15 @@ Result<void> RemotePageStore::Put(const PageHeader& header, std::span<const std:
 }
 
 // Of one node's puts half may be open at most, so that one that is late leaves others their share;
-// and one, until it ends well, after some that failed.
+// and one, until it ends well, after some that failed: the others are paused meanwhile.
 PutTurn RemotePageStore::TurnOf(const BlockKey& key) const {
   const auto target = hub_->TargetOf(key);
   const std::lock_guard lock(state_->mutex);
   const State& s = *state_;
   const uint64_t number = target.value_or(0);
   if (s.targets.PutsPause(number, hub_->clock().Now())) return PutTurn::kPaused;
-  size_t most = target ? std::max<size_t>(options_.most_puts / 2, 1) : options_.most_puts;
-  if (s.targets.PutsFail(number)) most = 1;
+  if (s.targets.PutsFail(number) && s.targets.PutsOpen(number) > 0) return PutTurn::kPaused;
+  const size_t most = target ? std::max<size_t>(options_.most_puts / 2, 1) : options_.most_puts;
   const bool full = s.puts_open >= options_.most_puts || s.targets.PutsOpen(number) >= most;
   return full ? PutTurn::kLater : PutTurn::kNow;
 }

@@ -30,7 +30,8 @@ TEST(RemoteTargetsTest, OneThatHangsHasHalfOfTheBuffersAndNoOthersPages) {
   const auto pool = std::make_shared<ScriptedPool>();
   pool->targets = 2;
   pool->troubled = 0;
-  Worker worker(pool, 8, {.get = Seconds(1), .first_pause = Seconds(9), .most_pause = Seconds(9)});
+  Worker worker(pool, 8,
+                {.get = Seconds(5), .first_pause = Seconds(60), .most_pause = Seconds(60)});
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(worker.Put(i).ok());
   pool->silent = pool->hold = true;
   int hinted = 0;
@@ -99,12 +100,30 @@ TEST(RemoteTargetsTest, OneNodesPutsLeaveOthersTheirShareAndOneTellsWhetherItIsB
   pool->silent = true;
   while (worker.store->TurnOf(Key(6)) == PutTurn::kPaused) std::this_thread::yield();
   begin(6);
-  EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kLater);
+  EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kPaused);
   pool->silent = false;
   worker.Settle();
   EXPECT_EQ(worker.store->TurnOf(Key(8)), PutTurn::kNow);
-  begin(8);
-  pool->silent = false;
+}
+
+// Its memory may still be read: nothing new goes there, and what waits for it is not kept waiting
+// as if its turn would come.
+TEST(RemoteTargetsTest, ANodeWhosePutsAreLateAndNotLetGoTakesNoMore) {
+  const auto pool = std::make_shared<ScriptedPool>();
+  pool->targets = 2;
+  pool->troubled = 0;
+  Worker worker(pool, 2,
+                {.put = Seconds(0.05),
+                 .most_puts = 4,
+                 .first_pause = Seconds(1e-3),
+                 .most_pause = Seconds(1e-3)});
+  pool->silent = pool->hold = true;
+  EXPECT_FALSE(worker.Put(2).ok());
+  const SteadyClock clock;
+  const Seconds after = clock.Now() + Seconds(0.1);
+  while (clock.Now() < after) EXPECT_EQ(worker.store->TurnOf(Key(4)), PutTurn::kPaused);
+  EXPECT_EQ(worker.store->TurnOf(Key(1)), PutTurn::kNow);
+  pool->silent = pool->hold = false;
   worker.Settle();
 }
 

@@ -155,29 +155,30 @@ void TierIo::State::EndLateSavesLocked(Seconds now) {
   if (SaveHangsLocked(now)) EndBehindLocked();
 }
 
-// Of what waits because nobody takes it, what is past its time; and where others are taken
-// meanwhile, what came first of more than may stand in their way.
+// Of what waits because nobody takes it, what is past its time; and where that is paused and others
+// are taken meanwhile, what came first of more than may stand in their way.
 void TierIo::State::EndPausedLocked(Seconds now) {
   if (slow.empty() || now < look_at) return;
   look_at = now + kLookAgain;
   size_t count = 0;
   for (const auto& job : slow) {
     const PageStore* store = options.stores.Of(job->tier);
-    const bool paused = job->save && store != nullptr && store->most_puts() > 1 &&
-                        store->TurnOf(job->save->header.key) == PutTurn::kPaused;
-    if (!paused) {
-      job->paused.reset();
-    } else if (!job->paused) {
-      job->paused = now;
+    const bool asks = job->save && store != nullptr && store->most_puts() > 1;
+    const PutTurn turn = asks ? store->TurnOf(job->save->header.key) : PutTurn::kNow;
+    if (turn == PutTurn::kNow) {
+      job->waits.reset();
+    } else if (!job->waits) {
+      job->waits = now;
     }
-    count += paused;
+    job->paused = turn == PutTurn::kPaused;
+    count += job->paused;
   }
   std::erase_if(slow, [&](const auto& job) {
-    if (!job->paused) return false;
-    const bool late = now - job->since > (IsOfDevice(*job) ? options.device_wait : SaveTime());
-    const bool in_the_way = count > options.most_paused && put_begun > *job->paused;
+    if (!job->waits) return false;
+    const bool late = now - *job->waits > (IsOfDevice(*job) ? options.device_wait : SaveTime());
+    const bool in_the_way = job->paused && count > options.most_paused && put_begun > *job->waits;
     if (!late && !in_the_way) return false;
-    --count;
+    count -= job->paused;
     FailSaveLocked(*job, "where it goes takes no pages now");
     return true;
   });

@@ -30,8 +30,9 @@ struct SaveJob {
   BlockKey key;                  // Of a removal.
   Landing landing;
   bool reported = false;
-  Seconds since;                  // When it was asked for; once it runs, of its start.
-  std::optional<Seconds> paused;  // Since when where it goes takes none.
+  Seconds since;                 // When it was asked for; once it runs, of its start.
+  std::optional<Seconds> waits;  // Since when where it goes does not take it.
+  bool paused = false;           // As that one is, when last looked at.
 };
 
 // What the threads share with their owner. A method whose name ends in "Locked" wants the lock.

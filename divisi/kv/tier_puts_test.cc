@@ -233,7 +233,7 @@ TEST_F(TierPutsTest, APoolThatIsAwayForAWhileGetsWhatWaited) {
     const BlockKey model = NumberedPage(0, kShape).model;
     remote_ = std::make_shared<RemotePageStore>(
         hub, RemoteStoreOptions{
-                 .shape = kShape, .model = model, .most_puts = 2, .first_pause = Seconds(0.5)});
+                 .shape = kShape, .model = model, .most_puts = 2, .first_pause = Seconds(2)});
     Start();
     scripted->error = static_cast<int>(code);
     for (int i = 0; i < 8; ++i) Save(i, Tier::kRemote);
