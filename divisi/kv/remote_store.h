@@ -3,9 +3,9 @@
 // reads layers for the head first, then for a few layers at a time, so that computing can follow.
 //
 // Opening and reading get; hints begin gets ahead, so that several are under way while one is
-// copied. All waits are bounded: a get and a put end at their time, and a node or peer that was late
-// is left alone for a while, longer each time, as is one that is away for puts. A buffer whose get
-// was given up is not used again before the pool says that nothing lands there any more.
+// copied. All waits are bounded: a get and a put end at their time, and a node or peer that was
+// late is left alone for a while, longer each time, as is one that is away for puts. A buffer whose
+// get was given up is not used again before the pool says that nothing lands there any more.
 //
 // An object that fails its check is removed from the pool and not opened again until it is put
 // anew, or of another node or peer; after PageQuarantine::kMostRewrites of these it is not put any
