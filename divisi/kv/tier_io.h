@@ -3,7 +3,7 @@
 //
 // A store that takes several puts at a time (PageStore::most_puts) is given as many; the saving
 // thread goes on meanwhile. What it takes not now (PageStore::TurnOf) waits, for the time of a save
-// at most (of the device: device_wait), and others pass.
+// at most (of the device: a quarter of a second), and others pass.
 //
 // Bounds. A queue that is full refuses, at once. A load has a deadline, a save the time in
 // TierIoOptions; past it the asker has its answer even where the system's read or write never

@@ -4,6 +4,12 @@
 #include "divisi/kv/tier_io_state.h"
 
 namespace divisi {
+namespace {
+
+// How long pages of the device may wait for who takes none: requests may want their place.
+constexpr Seconds kDevicePaused{0.25};
+
+}  // namespace
 
 void TierIo::State::SaveLoop() {
   std::unique_lock lock(mutex);
@@ -175,7 +181,8 @@ void TierIo::State::EndPausedLocked(Seconds now) {
   }
   std::erase_if(slow, [&](const auto& job) {
     if (!job->waits) return false;
-    const bool late = now - *job->waits > (IsOfDevice(*job) ? options.device_wait : SaveTime());
+    const Seconds most = IsOfDevice(*job) ? std::min(kDevicePaused, SaveTime()) : SaveTime();
+    const bool late = now - *job->waits > most;
     const bool in_the_way = job->paused && count > options.most_paused && put_begun > *job->waits;
     if (!late && !in_the_way) return false;
     count -= job->paused;
