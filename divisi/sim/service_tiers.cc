@@ -9,9 +9,6 @@
 namespace divisi {
 namespace {
 
-// As TierIoOptions::most_loads.
-constexpr size_t kMostLoads = 64;
-
 size_t At(Tier tier) { return static_cast<size_t>(tier); }
 
 }  // namespace
@@ -95,7 +92,6 @@ void ServiceTierDriver::Carry(PrefixLoader& loader, Seconds per_token) {
 
 void ServiceTierDriver::Ask(LoadOrder order) {
   const uint64_t id = order.id;
-  if (loads_.size() + loading_.has_value() >= kMostLoads) return loader_->LoadEnded({.id = id});
   world_.schedule.At(order.deadline, [this, id] { GiveUp(id); });
   loads_.push_back(std::move(order));
   if (!loading_) StartLoad();
