@@ -7,6 +7,25 @@
 namespace divisi {
 namespace {
 
+// Requests 1 to `count`, each of its own prompt, which then lie in the tiers alone.
+void RunAndPushOut(Host& host, RequestId count, int64_t tokens) {
+  for (RequestId id = 1; id <= count; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, tokens, static_cast<TokenId>(id * 1000))).ok());
+  }
+  host.RunAll();
+  for (RequestId id = 900; id < 910; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
+    host.RunAll();
+  }
+}
+
+// Their prompts again, as requests 11 and so on.
+void AddAgain(Host& host, RequestId count, int64_t tokens) {
+  for (RequestId id = 1; id <= count; ++id) {
+    ASSERT_TRUE(host.Add(Prompt(10 + id, tokens, static_cast<TokenId>(id * 1000))).ok());
+  }
+}
+
 TEST(PrefixLoaderRoomTest, WithoutRoomLaterRequestsComputeAtOnce) {
   Tiers tiers;
   HostSetup setup;
@@ -14,17 +33,8 @@ TEST(PrefixLoaderRoomTest, WithoutRoomLaterRequestsComputeAtOnce) {
   setup.loader.tiers.host_pages = 200;
   setup.loader.most_loading = 8;
   Host host(setup, tiers);
-  for (RequestId id = 1; id <= 4; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>(id * 1000))).ok());
-  }
-  host.RunAll();
-  for (RequestId id = 900; id < 910; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
-    host.RunAll();
-  }
-  for (RequestId id = 11; id <= 14; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>((id - 10) * 1000))).ok());
-  }
+  RunAndPushOut(host, 4, 70);
+  AddAgain(host, 4, 70);
   EXPECT_EQ(host.loader_.stats().loading_pages, 8);
   EXPECT_EQ(host.loader_.stats().no_room, 2);
   host.RunAll();
@@ -39,17 +49,8 @@ TEST(PrefixLoaderRoomTest, WhoStillWaitsWhenThereIsRoomIsLoaded) {
   setup.loader.tiers.host_pages = 200;
   setup.loader.most_loading = 4;
   Host host(setup, tiers);
-  for (RequestId id = 1; id <= 3; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>(id * 1000))).ok());
-  }
-  host.RunAll();
-  for (RequestId id = 900; id < 910; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
-    host.RunAll();
-  }
-  for (RequestId id = 11; id <= 13; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>((id - 10) * 1000))).ok());
-  }
+  RunAndPushOut(host, 3, 70);
+  AddAgain(host, 3, 70);
   EXPECT_EQ(host.loader_.stats().no_room, 2);
   host.Tick();
   host.Carry();
@@ -88,17 +89,8 @@ TEST(PrefixLoaderRoomTest, NoMoreLoadsAtOnceThanTheTiersTake) {
   setup.loader.most_loading = 40;
   setup.loader.most_loads = 2;
   Host host(setup, tiers);
-  for (RequestId id = 1; id <= 3; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>(id * 1000))).ok());
-  }
-  host.RunAll();
-  for (RequestId id = 900; id < 910; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
-    host.RunAll();
-  }
-  for (RequestId id = 11; id <= 13; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>((id - 10) * 1000))).ok());
-  }
+  RunAndPushOut(host, 3, 70);
+  AddAgain(host, 3, 70);
   EXPECT_EQ(host.loader_.stats().loads, 2);
   EXPECT_EQ(host.loader_.stats().no_room, 1);
   host.Tick();
@@ -115,17 +107,8 @@ TEST(PrefixLoaderRoomTest, ASmallPartIsNoReasonToForgoTheRest) {
   setup.loader.tiers.host_pages = 200;
   setup.loader.most_loading = 10;
   Host host(setup, tiers);
-  for (RequestId id = 1; id <= 2; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 135, static_cast<TokenId>(id * 1000))).ok());
-  }
-  host.RunAll();
-  for (RequestId id = 900; id < 910; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
-    host.RunAll();
-  }
-  for (RequestId id = 11; id <= 12; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 135, static_cast<TokenId>((id - 10) * 1000))).ok());
-  }
+  RunAndPushOut(host, 2, 135);
+  AddAgain(host, 2, 135);
   EXPECT_EQ(host.loader_.stats().loading_pages, 8);
   EXPECT_EQ(host.loader_.stats().no_room, 1);
   host.RunAll();
@@ -141,16 +124,8 @@ TEST(PrefixLoaderRoomTest, PagesOfThePoolAreLoadedLaterToo) {
   setup.loader.tiers = {.pool = true};
   setup.loader.most_loading = 4;
   Host host(setup, tiers);
-  for (RequestId id = 1; id <= 2; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 70, static_cast<TokenId>(id * 1000))).ok());
-  }
-  host.RunAll();
-  for (RequestId id = 900; id < 910; ++id) {
-    ASSERT_TRUE(host.Add(Prompt(id, 100, static_cast<TokenId>(id * 1000))).ok());
-    host.RunAll();
-  }
-  ASSERT_TRUE(host.Add(Prompt(11, 70, 1000)).ok());
-  ASSERT_TRUE(host.Add(Prompt(12, 70, 2000)).ok());
+  RunAndPushOut(host, 2, 70);
+  AddAgain(host, 2, 70);
   host.Tick();
   host.Answer();
   EXPECT_EQ(host.loader_.stats().no_room, 1);
@@ -219,8 +194,7 @@ TEST(PrefixLoaderRoomTest, ASlowDiskMakesNoHostHitWorthless) {
   host.RunAll();
   PushOut(host);
   host.loader_.SetSpeeds({.disk = BytesPerSecond(1000)});
-  ASSERT_TRUE(host.Add(Prompt(11, 70, 1000)).ok());
-  ASSERT_TRUE(host.Add(Prompt(12, 70, 2000)).ok());
+  AddAgain(host, 2, 70);
   EXPECT_EQ(host.loader_.stats().not_worth, 0);
   EXPECT_EQ(host.loader_.stats().loads, 2);
   host.RunAll();
