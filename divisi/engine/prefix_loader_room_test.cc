@@ -156,6 +156,7 @@ TEST(PrefixLoaderRoomTest, WhoWaitedForPagesAndWentIsNoReasonNotToLoad) {
   EXPECT_TRUE(host.scheduler_.Blocked());
   host.Cancel(3);
   host.Cancel(2);
+  ASSERT_TRUE(host.Add(Prompt(5, 20, 9000)).ok());  // It waits, for nothing.
   ASSERT_TRUE(host.Add(Prompt(4, 70)).ok());
   EXPECT_EQ(host.loader_.stats().loading_pages, 4);
   host.RunAll();

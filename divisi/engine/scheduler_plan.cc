@@ -143,12 +143,11 @@ void Scheduler::State::Preempt(ScheduledRequest& entry) {
 
 void Scheduler::State::Admit() {
   int passed = 0;
-  if (waiting_.empty()) blocked_ = false;
   bool blocked = false;
   for (auto at = waiting_.begin(); at != waiting_.end() && !blocked && passed < kMaxPassed;) {
     if (BudgetLeft() == 0 || static_cast<int64_t>(running_.size()) >= max_running_) return;
     const bool admitted = TryAdmit(*at->second, blocked);
-    blocked_ = blocked;
+    blocked_ = blocked ? std::optional(at->first) : std::nullopt;
     if (admitted) {
       at = waiting_.erase(at);
     } else {

@@ -76,7 +76,7 @@ class Scheduler::State {
   int64_t CachedPages(std::span<const BlockKey> keys) const;
   int64_t Room() const { return options_.max_waiting - unstarted_; }
   std::vector<PageChange> TakePageChanges() { return std::exchange(changes_, {}); }
-  bool Blocked() const { return blocked_ && !waiting_.empty(); }
+  bool Blocked() const { return blocked_ && waiting_.contains(*blocked_); }
   std::vector<RequestId> TakeStripped() { return std::exchange(stripped_, {}); }
   bool PinPage(BlockId block, const BlockKey& key);
   void UnpinPage(BlockId block);
@@ -166,7 +166,7 @@ class Scheduler::State {
   std::unordered_map<BlockId, int64_t> pins_;
   std::vector<PageChange> changes_;
   std::vector<RequestId> stripped_;
-  bool blocked_ = false;  // Who is next waits for pages.
+  std::optional<uint64_t> blocked_;  // The arrival of who waited for pages in the last step
 
   int64_t preemptions_ = 0;
   int64_t prefix_queried_ = 0;
